@@ -1,0 +1,269 @@
+"""What `devices=` means: names of devices, and the strategy that replicates over them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from kerasdist.errors import KerasdistError, closest
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The devices of a run. `strategy` is None on one device: no distribution machinery there."""
+
+    names: tuple[str, ...]
+    strategy: tf.distribute.Strategy | None
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self.names)
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.names[0].startswith("GPU")
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Where the engine's own variables are created."""
+        if self.strategy is not None:
+            with self.strategy.scope():
+                yield
+        else:
+            with tf.device(self.names[0]):
+                yield
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as `list_devices` shows it."""
+
+    name: str
+    kind: str
+    description: str
+    memory_bytes: int | None
+    used_by_auto: bool
+
+
+def logical_cpus(num_devices: int) -> None:
+    """Splits the CPU into `num_devices` devices to try several replicas on.
+
+    TensorFlow fixes this number when it starts, and creating a Keras optimizer starts it: call
+    this right after the import. `KERASDIST_LOGICAL_CPUS=n` in the environment does the same.
+
+    Args:
+        num_devices: How many CPU devices there shall be.
+
+    Raises:
+        KerasdistError: If TensorFlow has started with another number.
+
+    Example:
+        >>> import kerasdist
+        >>> kerasdist.logical_cpus(6)
+        >>> [d.name for d in kerasdist.list_devices() if d.kind == "CPU"][:2]
+        ['CPU:0', 'CPU:1']
+    """
+    if not isinstance(num_devices, int) or isinstance(num_devices, bool) or num_devices < 1:
+        raise KerasdistError(
+            f"Received `num_devices={num_devices!r}`. Expected a whole number of at least 1. "
+            "Call for example `kerasdist.logical_cpus(4)`."
+        )
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configured = tf.config.get_logical_device_configuration(cpu)
+    if configured is not None and len(configured) == num_devices:
+        return
+    try:
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices
+        )
+    except RuntimeError:
+        present = len(tf.config.list_logical_devices("CPU"))
+        if present >= num_devices:
+            return
+        raise KerasdistError(
+            f"Received a request for {num_devices} logical CPUs after TensorFlow started with "
+            f"{present}. The number is fixed at TensorFlow's start, and creating a Keras optimizer "
+            f"starts it. Call `kerasdist.logical_cpus({num_devices})` right after the import (or "
+            f"set KERASDIST_LOGICAL_CPUS={num_devices}) and restart this process."
+        ) from None
+
+
+def logical_cpus_from_environment() -> None:
+    """Applies KERASDIST_LOGICAL_CPUS."""
+    value = os.environ.get("KERASDIST_LOGICAL_CPUS")
+    if value is None:
+        return
+    if not value.isdigit():
+        raise KerasdistError(
+            f"Received KERASDIST_LOGICAL_CPUS={value!r}. Expected a whole number of at least 1. "
+            "Set for example KERASDIST_LOGICAL_CPUS=4, or unset it."
+        )
+    logical_cpus(int(value))
+
+
+def _names(kind: str) -> list[str]:
+    return [f"{kind}:{i}" for i in range(len(tf.config.list_logical_devices(kind)))]
+
+
+def list_devices() -> list[Device]:
+    """Lists the devices that are here, and which of them `devices="auto"` would use.
+
+    Returns:
+        One `Device` for each, GPUs first.
+
+    Example:
+        >>> import kerasdist
+        >>> kerasdist.list_devices()[-1].kind
+        'CPU'
+    """
+    auto = resolve_names("auto")
+    devices = []
+    for kind in ("GPU", "CPU"):
+        physical = tf.config.list_physical_devices(kind)
+        for index, name in enumerate(_names(kind)):
+            # Logical devices are numbered through the physical ones in order.
+            source = physical[min(index, len(physical) - 1)]
+            details = tf.config.experimental.get_device_details(source) if kind == "GPU" else {}
+            devices.append(
+                Device(
+                    name=name,
+                    kind=kind,
+                    description=details.get("device_name", kind),
+                    memory_bytes=None,
+                    used_by_auto=name in auto,
+                )
+            )
+    return devices
+
+
+def _expected() -> str:
+    present = ", ".join(_names("GPU") + _names("CPU"))
+    return (
+        'Expected "auto", a number of devices, a list of indices or names, "cpu" or "cpu:N"; '
+        f"the devices here are {present}."
+    )
+
+
+def _of_kind(kind: str, indices: Sequence[int], received, soft: bool) -> tuple[str, ...]:
+    present = _names(kind)
+    chosen = []
+    for index in indices:
+        name = f"{kind}:{index}"
+        if name not in present:
+            if not soft:
+                raise KerasdistError(
+                    f"Received `devices={received!r}`, but there is no device {name!r}. "
+                    f"{_expected()} Choose among those, or take the nearest instead with "
+                    "`--soft-placement`."
+                )
+            pool = present or _names("CPU")
+            name = pool[min(index, len(pool) - 1)]
+        if name not in chosen:
+            chosen.append(name)
+        elif not soft:
+            raise KerasdistError(
+                f"Received `devices={received!r}`, which names {name!r} twice. Expected each "
+                "device once. Remove the repetition."
+            )
+    return tuple(chosen)
+
+
+def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
+    """The names that `devices` stands for, for example `("GPU:0", "GPU:1")`."""
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    kind = "GPU" if has_gpu else "CPU"
+    if isinstance(devices, str) and devices.isdigit():
+        devices = int(devices)
+    if devices is None or devices == "auto":
+        return tuple(_names("GPU")) if has_gpu else ("CPU:0",)
+    if isinstance(devices, int) and not isinstance(devices, bool):
+        if devices < 1:
+            raise KerasdistError(f"Received `devices={devices!r}`. {_expected()} Ask for 1 or more.")
+        if kind == "CPU" and not soft:
+            logical_cpus_if_more(devices)
+        return _of_kind(kind, range(devices), devices, soft)
+    if isinstance(devices, str):
+        text = devices.lower().strip().removeprefix("/").removeprefix("device:")
+        if text == "cpu":
+            return ("CPU:0",)
+        if text == "gpu":
+            return _of_kind("GPU", range(len(_names("GPU")) or 1), devices, soft)
+        if re.fullmatch(r"cpu:\d+", devices.lower()) and not devices.startswith("/"):
+            count = int(text.split(":")[1])
+            if count < 1:
+                raise KerasdistError(
+                    f"Received `devices={devices!r}`. {_expected()} Ask for 1 or more."
+                )
+            if not soft:
+                logical_cpus_if_more(count)
+            return _of_kind("CPU", range(count), devices, soft)
+        match = re.fullmatch(r"(cpu|gpu):(\d+)", text)
+        if match:
+            return _of_kind(match[1].upper(), [int(match[2])], devices, soft)
+        if "," in devices:
+            return resolve_names([part.strip() for part in devices.split(",")], soft)
+        known = ["auto", "cpu", "gpu", *_names("GPU"), *_names("CPU")]
+        raise KerasdistError(
+            f"Received `devices={devices!r}`. {_expected()}{closest(devices, known)} "
+            "`kerasdist devices` lists them."
+        )
+    if isinstance(devices, Sequence) and devices:
+        names: list[str] = []
+        for item in devices:
+            if isinstance(item, str) and not item.isdigit():
+                single = re.fullmatch(r"/?(?:device:)?(cpu|gpu):(\d+)", item.strip().lower())
+                if not single:
+                    raise KerasdistError(
+                        f"Received `devices={devices!r}` with the item {item!r}. {_expected()} "
+                        "Name devices like 'GPU:0'."
+                    )
+                names += _of_kind(single[1].upper(), [int(single[2])], devices, soft)
+            elif isinstance(item, (int, str)) and not isinstance(item, bool):
+                names += _of_kind(kind, [int(item)], devices, soft)
+            else:
+                raise KerasdistError(
+                    f"Received `devices={devices!r}` with the item {item!r}. {_expected()} "
+                    "Give indices or names."
+                )
+        if len(set(names)) != len(names) and not soft:
+            raise KerasdistError(
+                f"Received `devices={devices!r}`, which names a device twice. Expected each device "
+                "once. Remove the repetition."
+            )
+        names = list(dict.fromkeys(names))
+        if len({name.split(":")[0] for name in names}) > 1:
+            raise KerasdistError(
+                f"Received `devices={devices!r}`. Expected devices of one kind: replicas on a GPU "
+                "and a CPU would wait for each other. Name only GPUs or only CPUs."
+            )
+        return tuple(names)
+    raise KerasdistError(f"Received `devices={devices!r}`. {_expected()} Give one of these.")
+
+
+def logical_cpus_if_more(num_devices: int) -> None:
+    """Makes room for `num_devices` logical CPUs where TensorFlow still allows it."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configured = tf.config.get_logical_device_configuration(cpu)
+    if num_devices > (len(configured) if configured else 1):
+        logical_cpus(num_devices)
+
+
+def place(devices="auto", *, soft: bool = False) -> Placement:
+    """Resolves `devices` to a placement, with the cross-device reduction that suits it."""
+    names = resolve_names(devices, soft)
+    if len(names) == 1:
+        return Placement(names, None)
+    if names[0].startswith("GPU"):
+        # The explicit op, not the default collectives: those abort the process when strategies of
+        # different sizes follow one another (TF 2.21).
+        reduction: tf.distribute.CrossDeviceOps = tf.distribute.NcclAllReduce()
+    else:
+        # Half of the collectives' latency on CPUs. Not HierarchicalCopyAllReduce: it returned a
+        # wrong sum on three devices (TF 2.21).
+        reduction = tf.distribute.ReductionToOneDevice()
+    return Placement(names, tf.distribute.MirroredStrategy(list(names), reduction))

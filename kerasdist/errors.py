@@ -1,0 +1,28 @@
+"""The exceptions that kerasdist raises on purpose."""
+
+
+class KerasdistError(Exception):
+    """Something the caller can fix: the message says what was received, expected, and to do.
+
+    Example:
+        >>> from kerasdist import KerasdistError
+        >>> issubclass(KerasdistError, Exception)
+        True
+    """
+
+
+class DivergedError(KerasdistError):
+    """A loss, gradient or state became NaN or infinite; nothing of that step was written."""
+
+    def __init__(self, message: str, *, step: int, names: tuple[str, ...]):
+        super().__init__(message)
+        self.step = step
+        self.names = names
+
+
+def closest(name: str, known) -> str:
+    """` Did you mean 'x'?` when a known name is near, else nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,197 @@
+"""Cutting a global batch into shards, and what each shard contributes to a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist import pure, sums
+from kerasdist.devices import Placement
+from kerasdist.models import Example
+
+
+def leaves(structure: Any) -> list[Any]:
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+
+
+def _map(function, structure: Any) -> Any:
+    return tf.nest.map_structure(lambda t: None if t is None else function(t), structure)
+
+
+class Cut:
+    """The shards of one global batch that one replica runs.
+
+    Shard i of n examples is `[i * n // shards, (i + 1) * n // shards)`: it depends on n and the
+    number of shards alone. An empty shard borrows one real example and counts nothing.
+    """
+
+    def __init__(self, example: Example, shards: int, placement: Placement, replica):
+        self.example = example
+        self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int32)[0]
+        self.shards = shards
+        self.per_replica = shards // placement.num_replicas
+        self._first = replica * self.per_replica
+        self._on_host = placement.is_gpu
+
+    def shard(self, local_index, denominators) -> tuple[tf.Tensor, Example, pure.Shard]:
+        """The `local_index`-th shard of this replica: its index in the batch, data, and weight."""
+        index = self._first + local_index
+        if self.shards == 1:
+            shard = pure.Shard(self.num_global, self.num_global, denominators)
+            return tf.convert_to_tensor(index), self.example, shard
+        # 64 bits: index times examples may pass 2**31.
+        n, i = tf.cast(self.num_global, tf.int64), tf.cast(index, tf.int64)
+        begin, end = i * n // self.shards, (i + 1) * n // self.shards
+        count = tf.cast(end - begin, tf.int32)
+        begin = tf.minimum(begin, n - 1)
+        size = tf.maximum(end - begin, 1)
+
+        def slice_rows(tensor):
+            if self._on_host:  # Only the slice travels to the GPU.
+                with tf.device("CPU:0"):
+                    return tensor[begin : begin + size]
+            return tensor[begin : begin + size]
+
+        e = self.example
+        args = _map(slice_rows, e.args)
+        part = Example(
+            args,
+            args[0] if len(args) == 1 else args,
+            _map(slice_rows, e.y),
+            _map(slice_rows, e.sample_weight),
+        )
+        return index, part, pure.Shard(count, self.num_global, denominators)
+
+
+class Seeds:
+    """States of all seed generators: a function of (seed, generator, step, shard index)."""
+
+    def __init__(self, seed: int, step: tf.Tensor, num_generators: int):
+        self._seed = seed
+        self._step = step
+        self._num_generators = num_generators
+
+    def of_shard(self, index) -> list[tf.Tensor]:
+        of_step = tf.random.stateless_uniform(
+            (2,),
+            tf.stack([tf.constant(self._seed, tf.int64), self._step]),
+            minval=0,
+            maxval=2**31 - 1,
+            dtype=tf.int64,
+            alg="philox",
+        )
+        states = tf.random.stateless_uniform(
+            (self._num_generators, 2),
+            of_step + tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)]),
+            minval=0,
+            maxval=2**31 - 1,
+            dtype=tf.int64,
+            alg="philox",
+        )
+        return tf.unstack(states, self._num_generators)
+
+
+class Terms:
+    """What adds up over shards: loss, gradients, changed state, metric deltas, in one list."""
+
+    def __init__(self, roles: pure.Parts, packed: bool):
+        self._roles = roles
+        self._packed = packed
+        self._packing = sums.Packing((), ())
+        self._has_gradient: list[bool] = []
+        self._changed: list[int] = []
+
+    def join(
+        self,
+        loss: tf.Tensor,
+        gradients: Sequence[Any],
+        forward: pure.Forward,
+        shard: pure.Shard,
+        index: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        self._has_gradient = [g is not None for g in gradients]
+        self._changed = list(forward.changed)
+        terms = [
+            loss,
+            *(_wide(tf.convert_to_tensor(g)) for g in gradients if g is not None),
+            *(_state_term(value, shard, index) for value in forward.changed.values()),
+            *(only_if(shard.num_examples > 0, metric) for metric in forward.metrics),
+        ]
+        if not self._packed:
+            return terms
+        self._packing = sums.Packing.of(terms)
+        return self._packing.pack(terms)
+
+    def split(self, totals: list[tf.Tensor]):
+        """`(loss, gradients with None, changed state by variable id, metric deltas)`."""
+        if self._packed:
+            totals = self._packing.unpack(totals)
+        rest = iter(totals)
+        loss = next(rest)
+        gradients = [
+            tf.cast(next(rest), variable.dtype) if has else None
+            for variable, has in zip(self._roles.trainable, self._has_gradient, strict=True)
+        ]
+        dtypes = {id(v): v.dtype for v in (*self._roles.trainable, *self._roles.other)}
+        changed = {key: tf.cast(next(rest), dtypes[key]) for key in self._changed}
+        return loss, gradients, changed, list(rest)
+
+
+def _wide(tensor: tf.Tensor) -> tf.Tensor:
+    """Sums of 16-bit floats are taken in float32."""
+    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
+
+
+def _state_term(value: tf.Tensor, shard: pure.Shard, index: tf.Tensor) -> tf.Tensor:
+    """Floats are averaged by examples; anything else is shard 0's."""
+    if value.dtype.is_floating:
+        value = _wide(value)
+        return only_if(shard.num_examples > 0, value * tf.cast(shard.weight, value.dtype))
+    if value.dtype == tf.bool:
+        value = tf.cast(value, tf.int32)
+    return only_if(tf.equal(index, 0), value)
+
+
+def only_if(condition: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """`value`, or zeros: also where `value` is not finite, as a product with 0 would not be."""
+    return tf.where(condition, value, tf.zeros_like(value))
+
+
+def own_rows(outputs: Any, shard: pure.Shard) -> list[tf.Tensor | None]:
+    """Flat outputs, then their masks, without the borrowed example of an empty shard."""
+    flat = tf.nest.flatten(outputs)
+    masks = [pure.get_mask(t) for t in flat]
+    return [None if t is None else t[: shard.num_examples] for t in (*flat, *masks)]
+
+
+def with_masks(structure: Any, rows: Sequence[tf.Tensor | None]) -> Any:
+    """Undoes `own_rows`: outputs in their structure, masks attached."""
+    half = len(rows) // 2
+    outputs = [tf.identity(t) for t in rows[:half]]
+    for tensor, mask in zip(outputs, rows[half:], strict=True):
+        if mask is not None:
+            pure.set_mask(tensor, mask)
+    return tf.nest.pack_sequence_as(structure, outputs)
+
+
+def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:
+    """Multiplies the sample weights by the weight of each example's class, as Keras does."""
+    if not class_weight:
+        return example
+    y = tf.convert_to_tensor(example.y)
+    if y.shape.rank > 1 and y.shape[-1] != 1:
+        y = tf.argmax(y, axis=-1)
+    elif y.shape.rank > 1:
+        y = tf.squeeze(y, axis=-1)
+    table = [class_weight.get(i, 1.0) for i in range(max(class_weight) + 1)]
+    # Classes past the table weigh 1.
+    y = tf.cast(y, tf.int64)
+    known = tf.minimum(y, len(table) - 1)
+    weights = tf.gather(tf.constant(table, keras.config.floatx()), known)
+    weights = tf.where(y < len(table), weights, tf.ones_like(weights))
+    if example.sample_weight is not None:
+        weights = weights * tf.cast(example.sample_weight, weights.dtype)
+    return Example(example.args, example.x, example.y, weights)

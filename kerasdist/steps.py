@@ -1,0 +1,398 @@
+"""The engine: the state of a run on its devices, and the compiled step that changes it.
+
+The only module that calls `strategy.run`. Read `_train_replica` for one step, from batch to update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist import pure, sums, updates
+from kerasdist.devices import Placement
+from kerasdist.models import Example, read
+from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
+
+REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
+ROLES = ("trainable", "other", "optimizer", "metrics")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the step depends on besides the model and the devices."""
+
+    shards: int
+    seed: int = 0
+    deterministic: bool = False
+    clip_norm: float | None = None
+    ema: float | None = None
+    class_weight: dict[int, float] | None = None
+    gather_metrics: bool = False
+    num_denominators: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of a compiled loop did. `loss` is the last step's."""
+
+    num_steps: int
+    num_examples: int
+    status: int
+    loss: float
+    not_finite: tuple[str, ...] = ()
+
+
+class Engine:
+    """Owns the replicated state of a built, compiled model and runs steps on it.
+
+    On one device the state is the caller's own variables. On several it is a copy on each, made in
+    the strategy's scope; `write_back` and `refresh` move values to and from the caller's objects.
+    """
+
+    def __init__(self, model: keras.Model, placement: Placement, settings: Settings):
+        self.model = model
+        self.placement = placement
+        self.settings = settings
+        self.roles = pure.parts(model)
+        self._seed_generator = pure.share_global_seed_generator()
+        self._owners = {role: self.roles.natives(role) for role in ROLES}
+        self._state = {role: self._place(owners) for role, owners in self._owners.items()}
+        with placement.scope():
+            self._ema = [self._copy(v) for v in self._owners["trainable"]] if settings.ema else []
+        self._checked_names: tuple[str, ...] = ()
+        self._output_structure: Any = None
+        self.train_loop = tf.function(lambda *a: self._train_loop(*a), autograph=False)
+        self.test_loop = tf.function(lambda *a: self._test_loop(*a), autograph=False)
+        self.predict_loop = tf.function(lambda batch: self._predict(batch), autograph=False)
+
+    def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
+        here = self.placement.names[0]
+        if self.placement.strategy is None and all(v.device.endswith(here) for v in owners):
+            return owners
+        with self.placement.scope():
+            return [self._copy(v) for v in owners]
+
+    def _copy(self, variable: tf.Variable) -> tf.Variable:
+        # Each replica assigns its own copy, all of them the same value: no communication on write.
+        return tf.Variable(
+            variable.numpy(),
+            dtype=variable.dtype,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def _copies(self, variable: tf.Variable) -> tuple[tf.Variable, ...]:
+        if self.placement.strategy is None:
+            return (variable,)
+        return self.placement.strategy.experimental_local_results(variable)
+
+    def write_back(self, *roles: str) -> None:
+        """Copies values from the devices to the caller's variables (all roles by default)."""
+        for role in roles or ROLES:
+            for owner, variable in zip(self._owners[role], self._state[role], strict=True):
+                if owner is not variable:
+                    owner.assign(self._copies(variable)[0])
+
+    def refresh(self, *roles: str) -> None:
+        """Copies values from the caller's variables to every device (all roles by default)."""
+        for role in roles or ROLES:
+            for owner, variable in zip(self._owners[role], self._state[role], strict=True):
+                if owner is not variable:
+                    for copy in self._copies(variable):
+                        copy.assign(owner)
+
+    def ema_weights(self) -> list[Any]:
+        """Arrays in the order of `model.get_weights()`, with the averages of the trainable ones."""
+        self.write_back("trainable", "other")
+        averages = {
+            id(owner): self._copies(average)[0].numpy()
+            for owner, average in zip(self.roles.trainable, self._ema, strict=True)
+        }
+        return [averages[id(v)] if id(v) in averages else v.numpy() for v in self.model.weights]
+
+    def train(self, iterator, num_steps: int) -> Outcome:
+        """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
+        steps, examples, status, loss, finite = self.train_loop(
+            iterator, tf.constant(num_steps, tf.int64)
+        )
+        names: tuple[str, ...] = ()
+        if int(status) == NOT_FINITE:
+            pairs = zip(self._checked_names, finite.numpy(), strict=True)
+            names = tuple(name for name, is_finite in pairs if not is_finite)
+        return Outcome(int(steps), int(examples), int(status), float(loss), names)
+
+    def test(self, iterator, num_steps: int, *, use_ema: bool = False) -> Outcome:
+        """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
+        steps, examples, status, *_ = self.test_loop(
+            iterator, tf.constant(num_steps, tf.int64), use_ema
+        )
+        return Outcome(int(steps), int(examples), int(status), float("nan"))
+
+    def predict(self, batch) -> Any:
+        """The outputs for one global batch, in its order, as arrays."""
+        pieces = [
+            keras.tree.map_structure(lambda t, n=int(count): t.numpy()[:n], outputs)
+            for outputs, count in self.predict_loop(batch)
+        ]
+        return keras.tree.map_structure(lambda *parts: sums.join(parts), *pieces)
+
+    def _train_loop(self, iterator, num_steps):
+        with pure.patched():
+            return _loop(iterator, num_steps, lambda batch: self._run(self._train_replica, batch)[0])
+
+    def _test_loop(self, iterator, num_steps, use_ema):
+        def run(batch):
+            return self._run(lambda replica, b: self._test_replica(replica, b, use_ema), batch)[0]
+
+        with pure.patched():
+            return _loop(iterator, num_steps, run)
+
+    def _predict(self, batch):
+        with pure.patched():
+            return self._run(self._predict_replica, batch)
+
+    def _run(self, function: Callable, batch) -> tuple:
+        """`function(replica, batch)` on every replica: a tuple of their results."""
+        strategy = self.placement.strategy
+        if strategy is None:
+            with tf.device(self.placement.names[0]):
+                return (function(0, batch),)
+
+        def on_replica(batch):
+            pure.use_global_seed_generator(self._seed_generator)
+            return function(tf.distribute.get_replica_context().replica_id_in_sync_group, batch)
+
+        results = strategy.run(on_replica, args=(batch,))
+        columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
+        return tuple(
+            tf.nest.pack_sequence_as(results, [column[i] for column in columns])
+            for i in range(self.placement.num_replicas)
+        )
+
+    def _train_replica(self, replica, batch):
+        """One step on one replica: shards, reduction, finite check, clipping, update, EMA."""
+        settings = self.settings
+        example = weigh_classes(read(self.model, batch), settings.class_weight)
+        cut = Cut(example, settings.shards, self.placement, replica)
+        trainable = [v.read_value() for v in self._state["trainable"]]
+        other = [v.read_value() for v in self._state["other"]]
+        values = [v.read_value() for v in self._state["optimizer"]]
+        optimizer = updates.Update(self.model.optimizer, self.roles, values)
+        seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
+        denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
+        terms_of_step = Terms(self.roles, packed=settings.shards > 1)
+
+        def shard_terms(local_index):
+            """What adds up over the shards, and the rows of outputs where metrics need them."""
+            index, part, shard = cut.shard(local_index, denominators)
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(trainable)
+                forward = pure.forward(
+                    self.model,
+                    self.roles,
+                    (trainable, other, seeds.of_shard(index)),
+                    part,
+                    shard=shard,
+                    training=True,
+                    with_metrics=not settings.gather_metrics,
+                )
+                loss = tf.cast(shard.weight, forward.loss.dtype) * forward.loss
+                scaled = optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled, trainable)
+            terms = terms_of_step.join(loss, gradients, forward, shard, index)
+            return terms, self._rows(forward.outputs, shard)
+
+        totals, rows = self._over_shards(shard_terms, cut.per_replica)
+        totals = sums.over_replicas(
+            totals, self.placement.num_replicas, fixed_order=settings.deterministic
+        )
+        loss, gradients, changed, deltas = terms_of_step.split(totals)
+        gradients = [None if g is None else optimizer.unscale(g) for g in gradients]
+        rows = self._gather(rows)
+        names, checked = updates.to_check(self.roles, loss, gradients, changed)
+        self._checked_names = names
+        finite = tf.reduce_all(tf.stack([updates.is_finite(t) for t in checked]))
+
+        def write():
+            new = [
+                changed.get(id(v), t) for v, t in zip(self.roles.trainable, trainable, strict=True)
+            ]
+            clipped = updates.clip(gradients, settings.clip_norm)
+            new, new_optimizer = optimizer.update(self.roles, clipped, new)
+            self._assign("trainable", new, trainable)
+            self._assign("optimizer", new_optimizer, optimizer.values)
+            self._assign("other", [changed.get(id(v)) for v in self.roles.other], other)
+            self._assign("metrics", self._new_metrics(deltas, example, rows))
+            for average, value in zip(self._ema, new, strict=False):
+                decay = tf.cast(updates.ema_decay(settings.ema, optimizer.step), average.dtype)
+                average.assign(decay * average + (1 - decay) * value)
+            return tf.ones(len(checked), tf.bool)
+
+        def leave():
+            self._assign("optimizer", optimizer.backed_off(), optimizer.values)
+            return tf.stack([updates.is_finite(t) for t in checked])
+
+        flags = tf.cond(finite, write, leave)
+        with tf.control_dependencies([flags]):
+            status = tf.where(finite, REACHED, NOT_FINITE)
+        return status, tf.cast(cut.num_global, tf.int64), tf.cast(loss, tf.float64), flags
+
+    def _test_replica(self, replica, batch, use_ema: bool):
+        """One batch of an evaluation on one replica: adds to the metrics."""
+        example = read(self.model, batch)
+        cut = Cut(example, self.placement.num_replicas, self.placement, replica)
+        trainable = [v.read_value() for v in (self._ema if use_ema else self._state["trainable"])]
+        other = [v.read_value() for v in self._state["other"]]
+        seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
+        denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
+        index, part, shard = cut.shard(0, denominators)
+        forward = pure.forward(
+            self.model,
+            self.roles,
+            (trainable, other, seeds.of_shard(index)),
+            part,
+            shard=shard,
+            training=False,
+            with_metrics=not self.settings.gather_metrics,
+        )
+        terms = [only_if(shard.num_examples > 0, m) for m in forward.metrics]
+        packing = sums.Packing.of(terms)
+        totals = sums.over_replicas(
+            packing.pack(terms),
+            self.placement.num_replicas,
+            fixed_order=self.settings.deterministic,
+        )
+        rows = self._gather(self._rows(forward.outputs, shard))
+        metrics = self._new_metrics(packing.unpack(totals), example, rows)
+        with tf.control_dependencies(self._assign("metrics", metrics)):
+            status = tf.constant(REACHED) + 0
+        count = tf.cast(cut.num_global, tf.int64)
+        return status, count, tf.constant(0.0, tf.float64), tf.ones(0, tf.bool)
+
+    def _predict_replica(self, replica, batch):
+        example = read(self.model, batch, need_targets=False)
+        example = Example(example.args, example.x, None, None)
+        cut = Cut(example, self.placement.num_replicas, self.placement, replica)
+        index, part, shard = cut.shard(0, None)
+        seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
+        outputs = pure.predict(
+            self.model,
+            self.roles,
+            (
+                [v.read_value() for v in self._state["trainable"]],
+                [v.read_value() for v in self._state["other"]],
+                seeds.of_shard(index),
+            ),
+            part,
+        )
+        return outputs, shard.num_examples
+
+    def _over_shards(self, shard_terms: Callable, num_shards: int):
+        """Adds up a replica's shards, one after the other."""
+        first, rows = shard_terms(tf.constant(0))
+        if not self.settings.gather_metrics:
+            fixed = self.settings.deterministic
+            compute = lambda i: shard_terms(i)[0]  # noqa: E731
+            return sums.over_shards(compute, first, num_shards, fixed_order=fixed), ()
+        # Outputs of every shard are kept anyway for the metrics: unrolled, and chained.
+        results = [(first, rows)]
+        for i in range(1, num_shards):
+            with tf.control_dependencies(results[-1][0]):
+                results.append(shard_terms(tf.constant(i)))
+        totals = [sums.pairwise(column) for column in zip(*(t for t, _ in results), strict=True)]
+        columns = zip(*(r for _, r in results), strict=True)
+        return totals, [None if c[0] is None else tf.concat(c, axis=0) for c in columns]
+
+    def _global_denominators(self, cut: Cut, trainable, other, seeds: Seeds, *, training: bool):
+        """Sums of the losses' own denominators (masks, sample weights) over the global batch.
+
+        They depend on data, not on weights, as a rule: the rest of this forward pass is pruned.
+        """
+        if not self.settings.num_denominators:
+            return None
+
+        def of_shard(local_index):
+            index, part, shard = cut.shard(local_index, None)
+            pure.forward(
+                self.model,
+                self.roles,
+                (trainable, other, seeds.of_shard(index)),
+                part,
+                shard=shard,
+                training=training,
+                with_metrics=False,
+            )
+            own = tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators])
+            return only_if(shard.num_examples > 0, own)
+
+        if cut.per_replica == 1:
+            table = of_shard(tf.constant(0))[tf.newaxis]
+        else:
+            table = tf.map_fn(
+                of_shard, tf.range(cut.per_replica), tf.float64, parallel_iterations=1
+            )
+        if self.placement.num_replicas > 1:
+            table = tf.distribute.get_replica_context().all_gather(table, axis=0)
+        # The same table on every replica and for every number of them: the same bits.
+        return tf.unstack(tf.reduce_sum(table, axis=0), self.settings.num_denominators)
+
+    def _rows(self, outputs, shard: pure.Shard) -> list:
+        if not self.settings.gather_metrics:
+            return []
+        self._output_structure = tf.nest.map_structure(lambda _: 0, outputs)
+        return own_rows(outputs, shard)
+
+    def _gather(self, rows: list) -> list:
+        if self.placement.num_replicas == 1:
+            return rows
+        context = tf.distribute.get_replica_context()
+        return [None if t is None else context.all_gather(t, axis=0) for t in rows]
+
+    def _new_metrics(self, deltas, example: Example, rows):
+        values = [v + d for v, d in zip(self._state["metrics"], deltas, strict=True)]
+        if not self.settings.gather_metrics:
+            return values
+        outputs = with_masks(self._output_structure, rows)
+        return pure.update_metrics(self.model, self.roles, values, example, outputs)
+
+    def _assign(self, role: str, values, before=None) -> list:
+        """Writes what changed (None, or the value that was read, did not)."""
+        before = before or [None] * len(values)
+        return [
+            variable.assign(value)
+            for variable, value, old in zip(self._state[role], values, before, strict=True)
+            if value is not None and value is not old
+        ]
+
+
+def _loop(iterator, num_steps, run: Callable) -> tuple:
+    """`run(batch)` for batch after batch: counts of steps and examples, and the last results."""
+
+    def more(step, examples, status, loss, flags):
+        return tf.logical_and(status == REACHED, step < num_steps)
+
+    def body(step, examples, status, loss, flags):
+        optional = iterator.get_next_as_optional()
+
+        def one():
+            result, count, new_loss, new_flags = run(optional.get_value())
+            # The counter waits for the update: no step is counted that was not written.
+            with tf.control_dependencies([result]):
+                done = tf.cast(tf.equal(result, REACHED), tf.int64)
+            return step + done, examples + done * count, result, new_loss, new_flags
+
+        def none():
+            return step, examples, tf.constant(END_OF_DATA), loss, flags
+
+        return tf.cond(optional.has_value(), one, none)
+
+    zero = tf.constant(0, tf.int64)
+    start = (zero, zero, tf.constant(REACHED), tf.constant(0.0, tf.float64), tf.ones(0, tf.bool))
+    scalar = tf.TensorShape([])
+    shapes = (scalar, scalar, scalar, scalar, tf.TensorShape([None]))
+    return tf.while_loop(more, body, start, shape_invariants=shapes, parallel_iterations=1)

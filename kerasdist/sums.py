@@ -1,0 +1,133 @@
+"""Sums over shards and replicas: packed into few vectors, and in a fixed order where bits matter.
+
+The fixed order is a balanced tree over the shards: neighbours are added pairwise, an odd one waits
+for the next round. A replica with a power of two of neighbouring shards computes one whole branch
+of that tree, so the bits do not depend on how many replicas share the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+
+def pairwise(values: Sequence) -> tf.Tensor:
+    """Adds neighbours in rounds: ((a + b) + (c + d)) + e for five."""
+    values = list(values)
+    while len(values) > 1:
+        pairs = [values[i] + values[i + 1] for i in range(0, len(values) - 1, 2)]
+        values = pairs + values[len(pairs) * 2 :]
+    return values[0]
+
+
+def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Puts tensors of known shapes into one vector a dtype, and takes them out again."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tensors: Sequence[tf.Tensor]) -> Packing:
+        return cls(
+            tuple(tuple(t.shape.as_list()) for t in tensors), tuple(t.dtype.name for t in tensors)
+        )
+
+    @property
+    def vector_dtypes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.dtypes))
+
+    def pack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [
+            tf.concat([tf.reshape(t, [-1]) for t in tensors if t.dtype.name == dtype], axis=0)
+            for dtype in self.vector_dtypes
+        ]
+
+    def unpack(self, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        pieces = {}
+        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
+            own = [n for n, d in zip(sizes, self.dtypes, strict=True) if d == dtype]
+            pieces[dtype] = iter(tf.split(vector, own))
+        return [
+            tf.reshape(next(pieces[dtype]), shape)
+            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
+        ]
+
+
+def _add(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def over_shards(
+    compute: Callable[[tf.Tensor], list[tf.Tensor]],
+    first: list[tf.Tensor],
+    num_shards: int,
+    *,
+    fixed_order: bool,
+) -> list[tf.Tensor]:
+    """Adds `compute(i)` for i in 1..num_shards-1 to `first`, one shard after the other.
+
+    A loop, not an unrolled sum: it keeps the memory of one shard and the graph of one shard.
+    """
+    if num_shards == 1:
+        return first
+    start, end = tf.constant(1), tf.constant(num_shards)
+    if not fixed_order:
+        _, *total = tf.while_loop(
+            lambda i, *_: i < end,
+            lambda i, *total: (i + 1, *_add(total, compute(i))),
+            (start, *first),
+            parallel_iterations=1,
+        )
+        return total
+    # A binary counter of partial sums: level l holds a branch of 2**l shards. Adding shard i
+    # carries through as many levels as i + 1 has trailing zero bits.
+    num_levels, width = num_shards.bit_length(), len(first)
+    levels = [first] + [[tf.zeros_like(t) for t in first] for _ in range(num_levels - 1)]
+
+    def carry_to(level: int, levels: list[list[tf.Tensor]], values: list[tf.Tensor]):
+        for below in range(level):
+            values = _add(levels[below], values)
+        return tf.nest.flatten([values if j == level else levels[j] for j in range(num_levels)])
+
+    def body(i, *flat):
+        levels = [list(flat[j * width : (j + 1) * width]) for j in range(num_levels)]
+        values = compute(i)
+        count = i + 1
+        lowest_bit = tf.bitwise.bitwise_and(count, -count)
+        level = tf.reduce_sum(tf.cast(lowest_bit > [2**j for j in range(num_levels)], tf.int32))
+        branches = [
+            lambda j=j, values=values: carry_to(j, levels, values) for j in range(num_levels)
+        ]
+        return (i + 1, *tf.switch_case(level, branches))
+
+    _, *flat = tf.while_loop(
+        lambda i, *_: i < end, body, (start, *tf.nest.flatten(levels)), parallel_iterations=1
+    )
+    levels = [flat[j * width : (j + 1) * width] for j in range(num_levels)]
+    total = None
+    for level in range(num_levels):
+        if num_shards >> level & 1:
+            total = levels[level] if total is None else _add(levels[level], total)
+    return total
+
+
+def over_replicas(
+    vectors: list[tf.Tensor], num_replicas: int, *, fixed_order: bool
+) -> list[tf.Tensor]:
+    """The sum over all replicas, the same on each of them. Called inside `strategy.run`."""
+    if num_replicas == 1:
+        return vectors
+    context = tf.distribute.get_replica_context()
+    if not fixed_order:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
+    gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
+    return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]

@@ -1,0 +1,96 @@
+"""From reduced gradients to new values: finite check, clipping, the optimizer, loss scale, EMA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist import pure
+
+
+class Update:
+    """The optimizer's state of one step, and the pure functions on it."""
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, values: list):
+        self.values = values
+        self._inner, scale, counter = pure.loss_scale(optimizer)
+        self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
+        place = {id(v): i for i, v in enumerate(roles.optimizer)}
+        self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
+        self._scale_index = None if scale is None else place[id(scale)]
+        self._counter_index = None if counter is None else place[id(counter)]
+
+    @property
+    def _scale(self) -> Any:
+        if self._scale_index is not None:
+            return self.values[self._scale_index]
+        return self._inner.loss_scale_factor
+
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        return loss if self._scale is None else loss * tf.cast(self._scale, loss.dtype)
+
+    def unscale(self, gradient: tf.Tensor) -> tf.Tensor:
+        return gradient if self._scale is None else gradient / tf.cast(self._scale, gradient.dtype)
+
+    def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
+        """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
+        new, values = pure.apply_gradients(self._inner, roles, gradients, trainable, self.values)
+        if self._scale_index is not None:
+            count = values[self._counter_index] + 1
+            grow = tf.equal(count, self._growth_steps)
+            scale = values[self._scale_index]
+            values[self._scale_index] = tf.where(grow, scale * 2, scale)
+            values[self._counter_index] = tf.where(grow, tf.zeros_like(count), count)
+        return new, values
+
+    def backed_off(self) -> list:
+        """The optimizer's values after a step that was not finite: only a loss scale shrinks."""
+        values = list(self.values)
+        if self._scale_index is not None:
+            values[self._scale_index] = values[self._scale_index] * 0.5
+            values[self._counter_index] = tf.zeros_like(values[self._counter_index])
+        return values
+
+
+def is_finite(tensor: tf.Tensor) -> tf.Tensor:
+    if not tensor.dtype.is_floating:
+        return tf.constant(True)
+    return tf.reduce_all(tf.math.is_finite(tensor))
+
+
+def to_check(roles: pure.Parts, loss, gradients: Sequence, changed: dict[int, tf.Tensor]):
+    """Names and tensors of everything that must be finite before anything is written."""
+    paths = {id(v): v.path for v in (*roles.trainable, *roles.other)}
+    pairs = [("loss", loss)]
+    pairs += [
+        (f"gradient of {variable.path}", gradient)
+        for variable, gradient in zip(roles.trainable, gradients, strict=True)
+        if gradient is not None
+    ]
+    pairs += [(f"state {paths[key]}", value) for key, value in changed.items()]
+    names, tensors = zip(*pairs, strict=True)
+    return names, tensors
+
+
+def clip(gradients: Sequence, max_norm: float | None) -> list:
+    """Scales all gradients by one factor so that their global norm is at most `max_norm`."""
+    if max_norm is None:
+        return list(gradients)
+    squares = [tf.reduce_sum(tf.square(_wide(g))) for g in gradients if g is not None]
+    dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
+    norm = tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
+    factor = max_norm / tf.maximum(norm, max_norm)
+    return [None if g is None else g * tf.cast(factor, g.dtype) for g in gradients]
+
+
+def _wide(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
+
+
+def ema_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
+    """min(decay, (1 + t) / (10 + t)): early averages follow the weights more closely."""
+    t = tf.cast(step, tf.float64)
+    return tf.minimum(tf.constant(decay, tf.float64), (1 + t) / (10 + t))

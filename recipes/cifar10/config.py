@@ -1,0 +1,52 @@
+"""Settings of the CIFAR-10 recipe. Imports no TensorFlow, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting of the recipe; each is an option of `kerasdist fit recipes/cifar10`.
+
+    Example:
+        >>> Config(learning_rate=0.01).learning_rate
+        0.01
+    """
+
+    batch_size: int = field(
+        default=128, metadata={"help": "examples of one optimizer step, over all devices"}
+    )
+    epochs: int = field(default=5, metadata={"help": "passes over the training data"})
+    optimizer: str = field(
+        default="adam",
+        metadata={"help": "adam, momentum (SGD with Nesterov momentum 0.9) or sgd"},
+    )
+    learning_rate: float = field(default=0.001, metadata={"help": "step size of the optimizer"})
+    weight_decay: float = field(
+        default=0.002,
+        metadata={"help": "L2 factor on the 384 and 192 unit layers (the tutorial's 0.004 / 2)"},
+    )
+    crop_size: int = field(
+        default=24, metadata={"help": "side of the central crop that the network sees, at most 32"}
+    )
+    data_dir: str | None = field(
+        default=None,
+        metadata={"help": "folder with cifar-10-batches-bin or a prepared TFDS folder"},
+    )
+    source: str = field(
+        default="auto",
+        metadata={"help": "auto, files, tfds or synthetic; auto takes the first there is"},
+    )
+    seed: int = field(default=0, metadata={"help": "seed of the initial weights and the shuffling"})
+    num_train: int = field(
+        default=8000, metadata={"help": "training images of the synthetic set; others have theirs"}
+    )
+    num_validation: int = field(
+        default=2000,
+        metadata={"help": "validation images of the synthetic set; others have theirs"},
+    )
+    synthetic_seed: int = field(
+        default=0,
+        metadata={"help": "seed of the synthetic images, apart from seed so that runs compare"},
+    )
