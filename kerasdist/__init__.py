@@ -1,0 +1,48 @@
+"""Trains Keras models on several devices: the same maths on any number of them."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kerasdist.errors import DivergedError, KerasdistError
+
+if TYPE_CHECKING:
+    from kerasdist.data import read_provider
+    from kerasdist.devices import list_devices, logical_cpus
+    from kerasdist.models import Model
+    from kerasdist.recipes import Recipe, load_recipe
+    from kerasdist.training import evaluate, fit, predict
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Loaded on first use: `kerasdist --help` must not wait for TensorFlow.
+_HOMES = {
+    "fit": "training",
+    "evaluate": "training",
+    "predict": "training",
+    "list_devices": "devices",
+    "logical_cpus": "devices",
+    "read_provider": "data",
+    "Model": "models",
+    "Recipe": "recipes",
+    "load_recipe": "recipes",
+}
+
+__all__ = ["DivergedError", "KerasdistError", "__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"kerasdist.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'kerasdist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if "KERASDIST_LOGICAL_CPUS" in os.environ:
+    # Must come before TensorFlow starts, which the caller's next line may do.
+    import_module("kerasdist.devices").logical_cpus_from_environment()

@@ -59,6 +59,12 @@ class Example:
     sample_weight: Any
 
 
+def named_leaves(structure: Any) -> list[tuple[str, Any]]:
+    """`("a/0", leaf)` for each leaf that is there; a bare leaf has the name ""."""
+    pairs = keras.tree.flatten_with_path(structure)
+    return [("/".join(str(key) for key in path), leaf) for path, leaf in pairs if leaf is not None]
+
+
 def _as_tuple(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 

@@ -211,12 +211,13 @@ def parts(model: keras.Model) -> Parts:
     known = {id(v) for v in weights}
     seeds = [v for v in model.variables if id(v) not in known]
     seeds.append(global_seed_generator().state)
-    metrics = {id(v): v for v in [*model._loss_tracker.variables, *model.metrics_variables]}
+    tracker = model._loss_tracker.variables if model.compiled else ()
+    metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
     of_trainable = {id(v) for v in trainable}
     return Parts(
         trainable=trainable,
         other=tuple(v for v in weights if id(v) not in of_trainable and id(v) not in metrics),
-        optimizer=tuple(model.optimizer.variables) if model.optimizer else (),
+        optimizer=tuple(model.optimizer.variables) if getattr(model, "optimizer", None) else (),
         metrics=tuple(metrics.values()),
         seeds=tuple(seeds),
     )
@@ -230,35 +231,34 @@ def call(model: keras.Model, args: tuple, training: bool) -> Any:
 
 
 def build(model: keras.Model, example: Example) -> None:
-    """Creates the variables of an unbuilt model and of its metrics, without running anything.
+    """Creates the variables of the model, its loss and metrics, without running anything.
 
-    `example` holds `tf.TensorSpec`s.
+    `example` holds a `tf.TensorSpec` for each tensor.
     """
-    if not all(layer.built for layer in model._flatten_layers()):
-        args = keras.tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype)),
-            example.args,
+    loss, metrics = (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
+    need_loss = loss is not None and not loss.built
+    need_metrics = metrics is not None and not metrics.built
+    if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
+        return
+    example = Example(*(_symbolic(part) for part in vars(example).values()))
+    outputs = keras_backend.compute_output_spec(lambda *a: call(model, a, False), *example.args)
+    if need_metrics:
+        keras_backend.compute_output_spec(
+            model.compute_metrics, example.x, example.y, outputs, example.sample_weight
         )
-        keras_backend.compute_output_spec(lambda *a: call(model, a, False), *args)
+    if need_loss:
+        keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
 
 
-def build_metrics(model: keras.Model, example: Example, outputs: Any) -> None:
-    """Creates the variables of the compiled loss and metrics. All arguments are specs."""
-
-    def symbolic(spec):
-        return keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
-
-    x, y, weight, outputs = keras.tree.map_structure(
-        symbolic, (example.x, example.y, example.sample_weight, outputs), none_is_leaf=False
+def _symbolic(structure: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: (
+            None
+            if spec is None
+            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
+        ),
+        structure,
     )
-    if model._compile_metrics is not None and not model._compile_metrics.built:
-        keras_backend.compute_output_spec(
-            lambda: model.compute_metrics(x, y, outputs, sample_weight=weight)
-        )
-    if model._compile_loss is not None and not model._compile_loss.built:
-        keras_backend.compute_output_spec(
-            lambda: model._compile_loss(y, outputs, weight), 
-        )
 
 
 def build_optimizer(model: keras.Model) -> None:
@@ -283,6 +283,7 @@ class Forward:
     loss: tf.Tensor | None
     changed: dict[int, tf.Tensor]
     metrics: tuple[tf.Tensor, ...]
+    updated_metrics: frozenset[int]
     used_add_loss: bool
 
 
@@ -321,6 +322,7 @@ def forward(
             )
             count = tf.cast(shard.num_examples, model._loss_tracker.dtype)
             model._loss_tracker.update_state(loss, sample_weight=count)
+        updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
         if with_metrics:
             model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
         model._clear_losses()
@@ -334,6 +336,7 @@ def forward(
         loss=loss,
         changed=changed,
         metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        updated_metrics=frozenset(id(v) for v in updated),
         used_add_loss=used_add_loss,
     )
 
@@ -390,6 +393,11 @@ def adds_up(metric: keras.metrics.Metric) -> bool:
         module = getattr(metric._fn, "__module__", "") or ""
         return module.startswith("keras.")
     return True
+
+
+def loss_so_far(model: keras.Model) -> Any:
+    """The mean loss over the examples since the metrics were reset."""
+    return model._loss_tracker.result()
 
 
 def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
@@ -457,3 +465,21 @@ def wants_batches(callback: keras.callbacks.Callback, kind: str) -> bool:
     if kind == "train":
         names += ["on_batch_begin", "on_batch_end"]
     return any(not getattr(getattr(callback, n), "_is_default", False) for n in names)
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """The model and every layer inside it."""
+    return list(model._flatten_layers())
+
+
+def has_own_loss(model: keras.Model) -> bool:
+    """Whether the loss is anything but Keras's own losses."""
+    if overrides(model, "compute_loss"):
+        return True
+    losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
+    for _, loss, _, _ in losses:
+        function = getattr(loss, "fn", None)
+        module = type(loss).__module__ if function is None else function.__module__
+        if not (module or "").startswith("keras."):
+            return True
+    return False

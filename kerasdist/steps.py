@@ -65,9 +65,9 @@ class Engine:
             self._ema = [self._copy(v) for v in self._owners["trainable"]] if settings.ema else []
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
-        self.train_loop = tf.function(lambda *a: self._train_loop(*a), autograph=False)
-        self.test_loop = tf.function(lambda *a: self._test_loop(*a), autograph=False)
-        self.predict_loop = tf.function(lambda batch: self._predict(batch), autograph=False)
+        self.train_loop = _compiled(self._train_loop)
+        self.test_loop = _compiled(self._test_loop)
+        self.predict_loop = _compiled(self._predict)
 
     def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
         here = self.placement.names[0]
@@ -368,6 +368,13 @@ class Engine:
             for variable, value, old in zip(self._state[role], values, before, strict=True)
             if value is not None and value is not old
         ]
+
+
+def _compiled(function: Callable) -> Any:
+    compiled = tf.function(function, autograph=False)
+    # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
+    compiled._omit_frequent_tracing_warning = True
+    return compiled
 
 
 def _loop(iterator, num_steps, run: Callable) -> tuple:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -20,6 +22,7 @@ FILES = {
     "train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
     "validation": ("test_batch.bin",),
 }
+ALL_FILES = (*FILES["train"], *FILES["validation"])
 TFDS_SPLITS = {"train": "train", "validation": "test"}
 DOWNLOAD_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 PROBE_SECONDS = 3.0
@@ -50,8 +53,9 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
     if source == "files":
         return read_files(folder, split)
     if source == "tfds":
-        return read_tfds(folder, split)
+        return _read_tfds(folder, split)
     num_images = config.num_train if split == "train" else config.num_validation
+    # The split is part of the seed: no image is drawn for both.
     return make_synthetic(num_images, (config.synthetic_seed, list(FILES).index(split)))
 
 
@@ -86,7 +90,7 @@ def _locate(config) -> tuple[str, Path | None]:
             "Expected the folder of CIFAR-10's binary files.",
             f"Unpack {DOWNLOAD_URL} and give its folder as `data_dir`.",
         )
-    folder = _find_prepared(default_tfds_folder())
+    folder = _find_prepared(_default_tfds_folder())
     reason = None
     if folder is None:
         folder, reason = _download()
@@ -95,7 +99,7 @@ def _locate(config) -> tuple[str, Path | None]:
     if config.source == "tfds":
         raise _error(
             "Received `source` 'tfds', and "
-            f"{default_tfds_folder()} holds no prepared CIFAR-10 and {reason}.",
+            f"{_default_tfds_folder()} holds no prepared CIFAR-10 and {reason}.",
             "Expected a prepared folder or a network to download from.",
             "Prepare it where there is a network and give that folder as `data_dir`, or set "
             "`source` to synthetic.",
@@ -107,22 +111,21 @@ def _locate(config) -> tuple[str, Path | None]:
 def _locate_in(data_dir: Path, source: str) -> tuple[str, Path]:
     if source in ("auto", "files"):
         for folder in (data_dir, data_dir / "cifar-10-batches-bin"):
-            if any((folder / name).is_file() for name in _all_files()):
+            if any((folder / name).is_file() for name in ALL_FILES):
                 return "files", folder
     if source in ("auto", "tfds"):
         folder = _find_prepared(data_dir)
         if folder is not None:
             return "tfds", folder
-    expected = {
-        "files": f"the binary files {', '.join(_all_files())}, there or in cifar-10-batches-bin",
-        "tfds": "a prepared TFDS folder (cifar10/3.0.2 with its dataset_info.json)",
-    }
-    wanted = [text for kind, text in expected.items() if source in ("auto", kind)]
+    files = f"the binary files {', '.join(ALL_FILES)}, there or in cifar-10-batches-bin"
+    prepared = "a prepared TFDS folder (cifar10/3.0.2 with its dataset_info.json)"
+    expected = {"files": files, "tfds": prepared, "auto": f"{files}, or {prepared}"}[source]
+    fix = f"Unpack {DOWNLOAD_URL} there" if source != "tfds" else "Prepare it with TFDS"
     found = "no CIFAR-10 in it" if data_dir.is_dir() else "which is not a folder"
     raise _error(
         f"Received `data_dir` {str(data_dir)!r}, {found}.",
-        f"Expected {', or '.join(wanted)}.",
-        f"Unpack {DOWNLOAD_URL} there, or leave `data_dir` out to use TFDS or synthetic images.",
+        f"Expected {expected}.",
+        f"{fix}, or leave `data_dir` and `source` out to take what there is.",
     )
 
 
@@ -167,8 +170,8 @@ def _read_records(path: Path) -> np.ndarray:
     return records
 
 
-def read_tfds(folder: Path, split: str) -> dict[str, np.ndarray]:
-    """Reads a folder that TFDS prepared, such as `~/tensorflow_datasets/cifar10/3.0.2`."""
+def _read_tfds(folder: Path, split: str) -> dict[str, np.ndarray]:
+    """A split of a folder that TFDS prepared, such as `~/tensorflow_datasets/cifar10/3.0.2`."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -177,20 +180,21 @@ def read_tfds(folder: Path, split: str) -> dict[str, np.ndarray]:
             "Expected the package tensorflow-datasets.",
             "Install it with `pip install tensorflow-datasets`.",
         ) from error
-    builder = tfds.builder_from_directory(folder)
-    dataset = builder.as_dataset(split=TFDS_SPLITS[split], batch_size=-1, shuffle_files=False)
-    arrays = tfds.as_numpy(dataset)
+    try:
+        builder = tfds.builder_from_directory(folder)
+        dataset = builder.as_dataset(split=TFDS_SPLITS[split], batch_size=-1, shuffle_files=False)
+        arrays = tfds.as_numpy(dataset)
+    except Exception as error:
+        raise _error(
+            f"Received the folder {str(folder)!r}, which TFDS cannot read ({_first_line(error)}).",
+            "Expected all files of a prepared CIFAR-10.",
+            "Remove the folder and prepare it again.",
+        ) from error
     return {"image": arrays["image"], "label": arrays["label"].astype(np.int64)}
 
 
-def default_tfds_folder() -> Path:
-    """Returns where TFDS keeps its data, without importing it.
-
-    Example:
-        >>> os.environ["TFDS_DATA_DIR"] = "/data/tfds"
-        >>> default_tfds_folder()
-        PosixPath('/data/tfds')
-    """
+def _default_tfds_folder() -> Path:
+    """Where TFDS keeps its data, found without importing it."""
     folder = os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"
     return Path(folder).expanduser()
 
@@ -219,30 +223,34 @@ def _version(folder: Path) -> list[int]:
 @functools.cache
 def _download() -> tuple[Path | None, str | None]:
     """The folder that TFDS downloaded to and None, or None and why there is none."""
+    if importlib.util.find_spec("tensorflow_datasets") is None:
+        return None, "the package tensorflow-datasets is not installed"
     reason = _why_unreachable(DOWNLOAD_URL)
     if reason is not None:
         return None, reason
     try:
         import tensorflow_datasets as tfds
 
-        print(f"Downloading CIFAR-10 (162 MB) to {default_tfds_folder()}", file=sys.stderr)
-        builder = tfds.builder("cifar10", data_dir=default_tfds_folder())
-        builder.download_and_prepare()
+        print(f"Downloading CIFAR-10 (162 MB) to {_default_tfds_folder()}", file=sys.stderr)
+        builder = tfds.builder("cifar10", data_dir=_default_tfds_folder())
+        # TFDS prints its progress, and the standard output is the caller's.
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
     except Exception as error:
         # Whatever goes wrong in a download is the same to the caller: there is no such data.
-        return None, f"the download failed ({type(error).__name__}: {error})"
+        return None, f"the download failed ({_first_line(error)})"
     return Path(builder.data_dir), None
 
 
 def _why_unreachable(url: str) -> str | None:
     """None if a server answers, within seconds also where the resolver never does."""
-    outcome = [f"{url} did not answer in {PROBE_SECONDS:.0f} s"]
+    # What TFDS downloads with, so that proxies and certificates are those of the download.
+    import requests
+
+    outcome: list[str | None] = [f"{url} did not answer in {PROBE_SECONDS:.0f} s"]
 
     def probe():
         try:
-            # What TFDS downloads with, so that proxies and certificates are those of the download.
-            import requests
-
             requests.head(url, timeout=PROBE_SECONDS, allow_redirects=True).raise_for_status()
             outcome[0] = None
         except Exception as error:
@@ -282,6 +290,12 @@ def make_synthetic(num_images: int, seed, chunk: int = 1000) -> dict[str, np.nda
         >>> make_synthetic(20, seed=0)["label"].shape
         (20,)
     """
+    if num_images < 1:
+        raise _error(
+            f"Received {num_images!r} as the number of synthetic images.",
+            "Expected at least 1.",
+            "Raise `num_train` or `num_validation`.",
+        )
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(num_images) % NUM_CLASSES)
     images = np.empty((num_images, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
@@ -312,7 +326,7 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     slope_x, slope_y = uniform(-2, 2, 3), uniform(-2, 2, 3)
     background = uniform(40, 215, 3) + slope_x * (x - 15.5) + slope_y * (y - 15.5)
     # Each channel has its own strength and sign, so that only the pattern is common to a class.
-    colour = random.choice(np.float32([-1, 1]), (num_images, 1, 1, 3)) * uniform(15, 60, 3)
+    colour = random.choice(np.float32([-1, 1]), (num_images, 1, 1, 3)) * uniform(20, 60, 3)
     disc_colour = uniform(40, 215, 3)
     picture = background + disc * (disc_colour - background + colour * stripes)
     picture += random.normal(0, 20, picture.shape).astype(np.float32)
@@ -323,3 +337,7 @@ def _error(received: str, expected: str, fix: str) -> Exception:
     from kerasdist import KerasdistError
 
     return KerasdistError(f"{received} {expected} {fix}")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

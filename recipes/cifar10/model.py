@@ -94,8 +94,12 @@ class Cifar10CNN(kerasdist.Model):
             keras.layers.Flatten(name="flatten"),
             _hidden("dense1", 384, weight_decay),
             _hidden("dense2", 192, weight_decay),
+            # In float32 also under mixed precision, because the softmax follows.
             keras.layers.Dense(
-                NUM_CLASSES, kernel_initializer=_truncated_normal(1 / 192), name="logits"
+                NUM_CLASSES,
+                kernel_initializer=_truncated_normal(1 / 192),
+                dtype="float32",
+                name="logits",
             ),
         ]
 
@@ -107,20 +111,20 @@ class Cifar10CNN(kerasdist.Model):
 
     def defaults(self) -> dict[str, Any]:
         """What `compile` is given when nobody compiled the model."""
-        return dict(
-            optimizer=OPTIMIZERS[self.optimizer_name](self.learning_rate),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-        )
+        return {
+            "optimizer": OPTIMIZERS[self.optimizer_name](self.learning_rate),
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": ["accuracy"],
+        }
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, so that a saved model can be loaded."""
-        return super().get_config() | dict(
-            crop_size=self.crop_size,
-            weight_decay=self.weight_decay,
-            optimizer=self.optimizer_name,
-            learning_rate=self.learning_rate,
-        )
+        return super().get_config() | {
+            "crop_size": self.crop_size,
+            "weight_decay": self.weight_decay,
+            "optimizer": self.optimizer_name,
+            "learning_rate": self.learning_rate,
+        }
 
 
 def _adam(learning_rate: float) -> keras.optimizers.Optimizer:
@@ -165,7 +169,7 @@ def standardize(image):
     """
     image = tf.cast(image, tf.float32)
     mean, variance = tf.nn.moments(image, axes=[1, 2, 3], keepdims=True)
-    # A uniform image has no deviation: the tutorial divided by at least that of one grey level.
+    # A uniform image has no deviation: divide by no less than `per_image_standardization` does.
     num_values = image.shape[1] * image.shape[2] * image.shape[3]
     return (image - mean) / tf.maximum(tf.sqrt(variance), num_values**-0.5)
 

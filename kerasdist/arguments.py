@@ -1,0 +1,127 @@
+"""Checks of `fit`'s arguments that need neither the model nor the data's contents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kerasdist.errors import KerasdistError
+
+
+def check_counts(**counts: Any) -> None:
+    """Each must be None or a whole number of at least 1."""
+    for name, value in counts.items():
+        if value is None and name != "epochs":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise KerasdistError(
+                f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
+                f"example `{name}=10`."
+            )
+
+
+def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
+    if clip_norm is not None and not (_is_number(clip_norm) and clip_norm > 0):
+        raise KerasdistError(
+            f"Received `clip_norm={clip_norm!r}`. Expected a number above 0, the largest global "
+            "norm of the gradients. Give for example `clip_norm=1.0`, or leave it out."
+        )
+    if ema is not None and not (_is_number(ema) and 0 < ema < 1):
+        raise KerasdistError(
+            f"Received `ema={ema!r}`. Expected a decay between 0 and 1. Give for example "
+            "`ema=0.999`, or leave it out."
+        )
+    if on_nan != "stop":
+        raise KerasdistError(
+            f"Received `on_nan={on_nan!r}`. Expected 'stop'. Leave it out."
+        )
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise KerasdistError(
+            f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
+            "`seed=1`."
+        )
+
+
+def refuse_reserved(**values: Any) -> None:
+    """Arguments whose feature is not in this version: an error, not silence."""
+    for name, value in values.items():
+        if value is not None:
+            raise KerasdistError(
+                f"Received `{name}={value!r}`. Expected None: this version does not have it yet. "
+                "Leave it out."
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
+    """The number of shards: given, or the replicas (at least 4 of them when deterministic)."""
+    if shards is None:
+        if not deterministic:
+            return num_replicas
+        shards = num_replicas
+        while shards < 4:
+            shards *= 2
+        return shards
+    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+        raise KerasdistError(
+            f"Received `shards={shards!r}`. Expected a whole number of at least 1. Give a multiple "
+            f"of the devices, for example `shards={num_replicas}`."
+        )
+    if shards % num_replicas:
+        fitting = [n for n in range(1, shards + 1) if shards % n == 0]
+        raise KerasdistError(
+            f"Received `shards={shards}` on {num_replicas} devices. Expected a multiple of the "
+            f"devices. {shards} shards run on {_listed(fitting)} devices; or take "
+            f"`shards={num_replicas * -(-shards // num_replicas)}`."
+        )
+    per_replica = shards // num_replicas
+    if deterministic and num_replicas > 1 and per_replica & (per_replica - 1):
+        fitting = [
+            n
+            for n in range(1, shards + 1)
+            if shards % n == 0 and (n == 1 or (shards // n) & (shards // n - 1) == 0)
+        ]
+        raise KerasdistError(
+            f"Received `shards={shards}` on {num_replicas} devices with `deterministic=True`. "
+            f"Expected shards / devices to be a power of two, or one device: only then the order of "
+            f"additions is the same. {shards} shards run on {_listed(fitting)} devices."
+        )
+    return shards
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(str(n) for n in numbers)
+
+
+def check_stream(
+    stream: Any,
+    shards: int,
+    epochs: int,
+    steps: int | None,
+    steps_per_epoch: int | None,
+    deterministic: bool,
+) -> None:
+    """What the data's form rules out."""
+    if stream.batch_size is not None and shards > stream.batch_size:
+        raise KerasdistError(
+            f"Received `batch_size={stream.batch_size}` and {shards} shards. Expected at least one "
+            "example a shard. Use a larger batch, fewer shards or fewer devices."
+        )
+    if getattr(stream, "is_endless", False) and steps is None and steps_per_epoch is None:
+        raise KerasdistError(
+            "Received `data` that never ends, without `steps` or `steps_per_epoch`. Expected one of "
+            "them. Give for example `steps_per_epoch=1000`."
+        )
+    if getattr(stream, "is_one_shot", False) and epochs > 1 and steps_per_epoch is None:
+        raise KerasdistError(
+            f"Received `data`, a generator that can be read only once, and `epochs={epochs}`. "
+            "Expected a generator function, which gives a new generator for each epoch. Pass the "
+            "function itself, not its result."
+        )
+    if deterministic and getattr(stream, "num_threads", 1) > 1:
+        raise KerasdistError(
+            f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "
+            "whose order is not the same every time. Expected one. Use `reader_threads=1`."
+        )

@@ -1,0 +1,99 @@
+"""What a training tells while it runs: plain lines, JSON lines, and rates."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+
+def as_number(value: Any) -> Any:
+    """A logged value as Python's own type: a float, or lists of them."""
+    array = getattr(value, "numpy", lambda: value)()
+    return array.tolist() if hasattr(array, "tolist") else array
+
+
+class Meter:
+    """Examples and seconds since the last reading. The clock is an argument, for tests."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self._clock = clock
+        self._last = clock()
+        self.total_examples = 0
+        self.total_seconds = 0.0
+        self._examples = 0
+        self._steps = 0
+
+    def restart(self) -> None:
+        """Leaves out what happened since the last reading: evaluation, callbacks, compiling."""
+        self._last = self._clock()
+
+    def add(self, num_steps: int, num_examples: int) -> None:
+        now = self._clock()
+        self.total_seconds += now - self._last
+        self._last = now
+        self.total_examples += num_examples
+        self._examples += num_examples
+        self._steps += num_steps
+
+    def rates(self) -> tuple[float, float]:
+        """`(examples a second, seconds a step)` over everything measured."""
+        if not self.total_seconds or not self._steps:
+            return 0.0, 0.0
+        return self.total_examples / self.total_seconds, self.total_seconds / self._steps
+
+
+class Reporter:
+    """Prints progress. `mode` is "lines", "json" or "silent"."""
+
+    def __init__(
+        self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime
+    ):
+        self.mode = mode
+        self._stream = stream
+        self._now = now
+
+    def _print(self, text: str) -> None:
+        # Looked up late: notebooks and tests replace sys.stdout.
+        print(text, file=self._stream or sys.stdout, flush=True)
+
+    def say(self, text: str) -> None:
+        if self.mode == "lines":
+            self._print(text)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        if self.mode == "json":
+            self._print(json.dumps({"event": kind, **fields}))
+
+    def step(self, step: int, loss: float, rate: float, seconds: float) -> None:
+        if self.mode == "json":
+            self.event(
+                "step", step=step, loss=loss, examples_per_second=rate, seconds_per_step=seconds
+            )
+        elif self.mode == "lines":
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", self._now())
+            self._print(
+                f"{stamp}: step {step}, loss = {loss:.4g} "
+                f"({rate:.1f} examples/sec; {seconds:.3f} sec/batch)"
+            )
+
+    def epoch(self, epoch: int, epochs: int | None, logs: Mapping[str, Any]) -> None:
+        if self.mode == "json":
+            self.event("epoch", epoch=epoch + 1, **logs)
+        elif self.mode == "lines":
+            values = ", ".join(
+                f"{name} = {value:.4g}" for name, value in logs.items() if isinstance(value, float)
+            )
+            of = f"/{epochs}" if epochs else ""
+            self._print(f"epoch {epoch + 1}{of}: {values}")
+
+
+def mode_of(progress: Any) -> str:
+    """`progress=` of `fit` as a mode."""
+    if progress is False:
+        return "silent"
+    if progress == "json":
+        return "json"
+    return "lines"
