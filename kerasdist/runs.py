@@ -32,8 +32,11 @@ def weights_sha256(model) -> str:
 class RunFolder:
     """Writes the files of one run. Refuses a folder that holds another one."""
 
-    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any]):
+    def __init__(
+        self, path: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"
+    ):
         self.path = Path(path)
+        self._dataset = dataset
         if self.path.exists() and not self.path.is_dir():
             raise KerasdistError(
                 f"Received `run_dir={str(path)!r}`, which is a file. Expected a folder. Choose "
@@ -71,7 +74,8 @@ class RunFolder:
         finally:
             if ema_weights is not None:
                 model.set_weights(raw)
-        write_json(self.path / RESULT, {**result, "weights_sha256": digest})
+        content = {**result, "dataset": self._dataset, "weights_sha256": digest}
+        write_json(self.path / RESULT, content)
 
 
 def next_run_folder(parent: str | os.PathLike) -> Path:

@@ -168,7 +168,9 @@ def fit(
         try:
             loop.train(lambda: _test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))
         except tf.errors.OpError as error:
-            raise translate(error) or error from None
+            raise _during_run(translate(error) or error) from None
+        except KerasdistError as error:
+            raise _during_run(error) from error.__cause__
         finally:
             engine.write_back()
         history = hooks.history
@@ -176,6 +178,12 @@ def fit(
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
     return history
+
+
+def _during_run(error: Exception) -> Exception:
+    """Marks an error as one of a run that had begun, for the exit code."""
+    error.during_run = True
+    return error
 
 
 @dataclass(frozen=True)
@@ -366,6 +374,16 @@ def evaluate(
         engine = Engine(model, placement, settings)
         hooks = Hooks(engine, callbacks)
         return _test(engine, feed, steps, hooks, use_ema=False)
+
+
+def prepare(model: keras.Model, data: Any) -> None:
+    """Compiles and builds a model for `data`, so that weights can be loaded into it."""
+    ensure_compiled(model)
+    stream = open_stream(data, default_batch_size=DEFAULT_TEST_BATCH_SIZE)
+    try:
+        _inspect(model, stream, "data")
+    finally:
+        stream.close()
 
 
 def predict(

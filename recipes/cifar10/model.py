@@ -10,6 +10,7 @@ import tensorflow as tf
 import kerasdist
 
 NUM_CLASSES = 10
+IMAGE_SIZE = 32
 
 
 def build_model(config) -> Cifar10CNN:
@@ -79,7 +80,7 @@ class Cifar10CNN(kerasdist.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        _check_optimizer(optimizer)
+        _check_settings(crop_size, optimizer)
         self.crop_size = crop_size
         self.weight_decay = weight_decay
         self.optimizer_name = optimizer
@@ -151,10 +152,10 @@ def crop(image, size: int):
         (2, 24, 24, 3)
     """
     height, width = image.shape[1:3]
-    if not 0 < size <= min(height, width):
+    if size > min(height, width):
         raise kerasdist.KerasdistError(
-            f"Received `crop_size` {size!r} for images of {height} x {width} pixels. Expected 1 to "
-            f"{min(height, width)}. Set `crop_size` in that range."
+            f"Received images of {height} x {width} pixels. Expected at least {size} x {size}, the "
+            "`crop_size`. Set a smaller `crop_size`, or give larger images."
         )
     top, left = (height - size) // 2, (width - size) // 2
     return image[:, top : top + size, left : left + size]
@@ -174,10 +175,15 @@ def standardize(image):
     return (image - mean) / tf.maximum(tf.sqrt(variance), num_values**-0.5)
 
 
-def _check_optimizer(name: str) -> None:
-    if name not in OPTIMIZERS:
+def _check_settings(crop_size: int, optimizer: str) -> None:
+    if not 1 <= crop_size <= IMAGE_SIZE:
         raise kerasdist.KerasdistError(
-            f"Received `optimizer` {name!r}. Expected one of {', '.join(OPTIMIZERS)}. "
+            f"Received `crop_size` {crop_size!r}. Expected 1 to {IMAGE_SIZE}, the images' size. "
+            "Set `crop_size` in that range."
+        )
+    if optimizer not in OPTIMIZERS:
+        raise kerasdist.KerasdistError(
+            f"Received `optimizer` {optimizer!r}. Expected one of {', '.join(OPTIMIZERS)}. "
             "Set `optimizer` to one of these."
         )
 

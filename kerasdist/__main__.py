@@ -1,0 +1,8 @@
+"""`python -m kerasdist` is `kerasdist`."""
+
+import sys
+
+from kerasdist.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
