@@ -1,0 +1,43 @@
+"""Six logical CPUs for every test, fixed seeds, and no TensorFlow start-up noise."""
+
+import os
+
+os.environ["KERASDIST_LOGICAL_CPUS"] = "6"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import pytest
+
+import kerasdist
+
+SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds():
+    """Each test starts from the same seeds and leaves Keras's settings as they were."""
+    keras.utils.set_random_seed(7)
+    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    yield
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture
+def regression():
+    """A small `(x, y)` of 37 examples: no batch size of the tests divides it."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(37, 5)).astype("float32")
+    return x, (x @ random.normal(size=(5, 2))).astype("float32")
+
+
+@pytest.fixture
+def shared_data():
+    """The real data sets, where they are."""
+    if not os.path.isdir(SHARED_DATA):
+        pytest.skip("needs the real data of ../shared/data, which a public clone does not have")
+    return SHARED_DATA
+
+
+assert kerasdist.list_devices()  # TensorFlow starts here, with six CPUs.
