@@ -51,6 +51,11 @@ def refuse_unsupported(model: keras.Model) -> None:
     inner, _, _ = pure.loss_scale(model.optimizer)
     for optimizer in (inner, *getattr(inner, "optimizers", ())):
         kind = type(optimizer).__name__
+        if kind in pure.REFUSED_OPTIMIZERS:
+            reason, instead = pure.REFUSED_OPTIMIZERS[kind]
+            raise KerasdistError(
+                f"Received the optimizer {kind!r}. Expected another: {reason}. Use {instead!r}."
+            )
         if optimizer.gradient_accumulation_steps:
             steps = optimizer.gradient_accumulation_steps
             raise KerasdistError(

@@ -1,55 +1,149 @@
-"""Command-line options as dataclasses, made for a recipe or for a bare model and provider."""
+"""Command-line options, made for a recipe or for a bare model and provider, without TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
+import types
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from kerasdist import recipes
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 from kerasdist.signatures import REQUIRED, ClassFile
 
 
-def _option(kind: Any, default: Any, meaning: str, **extra: Any) -> tuple[Any, Any]:
-    return Annotated[kind, tyro.conf.arg(help=meaning, **extra)], default
+@dataclass(frozen=True)
+class Option:
+    """One option: its type, its default or `REQUIRED`, and what the help and the errors say."""
+
+    kind: Any
+    default: Any
+    meaning: str
+    hint: str | None = None
+    aliases: tuple[str, ...] = ()
+    expected: str | None = None
+    example: str | None = None
+    valid: Callable[[Any], bool] | None = None
 
 
-# Every run option with its type, default and meaning.
-RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "devices": _option(str, "auto", 'auto, a number, "0,2", GPU:0, cpu or cpu:4'),
-    "batch_size": _option(int | None, None, "examples of one step, over all devices"),
-    "epochs": _option(int, 1, "passes over the training data"),
-    "steps": _option(int | None, None, "steps to train instead of epochs"),
-    "shards": _option(int | None, None, "equal parts of a batch, a multiple of the devices"),
-    "deterministic": _option(bool, False, "the same bits on any number of devices"),
-    "precision": _option(str | None, None, "mixed_bfloat16, mixed_float16, float32"),
-    "clip_norm": _option(float | None, None, "largest global norm of the gradients"),
-    "ema": _option(float | None, None, "decay of an average of the weights, for evaluation"),
-    "seed": _option(int, 0, "seed of initial weights, order, dropout and augmentation"),
-    "run_dir": _option(str | None, None, "folder of the run (default: runs/NAME/NNNN)"),
-    "log_every": _option(int, 10, "steps between two log lines"),
-    "data_dir": _option(str | None, None, "folder with the data"),
-    "source": _option(str, "auto", "auto, files, tfds or synthetic"),
-    "dry_run": _option(bool, False, "two steps and one evaluation; nothing is kept"),
-    "soft_placement": _option(bool, False, "take the nearest device where one does not exist"),
+Options = Mapping[str, Option]
+
+# What resolve_names of kerasdist.devices reads; whether such a device exists, TensorFlow must say.
+_DEVICE = r"(/?(device:)?(cpu|gpu)(:\d+)?)"
+_DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}|(\d+|{_DEVICE})(\s*,\s*(\d+|{_DEVICE}))+", re.I)
+_COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
+
+
+def _count(default: int | None, meaning: str, example: str = "10") -> Option:
+    return Option(
+        int if default is not None else int | None,
+        default,
+        meaning,
+        expected="a whole number of at least 1",
+        example=example,
+        valid=lambda value: value >= 1,
+    )
+
+
+RUN_OPTIONS: Options = {
+    "devices": Option(
+        str,
+        "auto",
+        "auto (every GPU, else the CPU), a number of devices, the indices 0,2, a name such as "
+        "GPU:0, or cpu:4 for four logical CPUs",
+        expected="auto, a number, indices such as 0,2, a name such as GPU:0, cpu or cpu:4",
+        example="2",
+        valid=lambda value: _DEVICES.fullmatch(value.strip()) is not None,
+    ),
+    "batch_size": _count(None, "examples of one step, over all devices", "128"),
+    "epochs": _count(1, "passes over the training data"),
+    "steps": _count(None, "steps to train instead of epochs", "1000"),
+    "shards": _count(None, "equal parts of a batch: a multiple of the devices, and more save memory"),
+    "deterministic": Option(bool, False, "the same bits on any number of devices"),
+    "precision": Option(
+        Literal[
+            "mixed_bfloat16", "mixed_float16", "float32", "float64", "bfloat16", "float16", None
+        ],
+        None,
+        "mixed_bfloat16, mixed_float16 or another Keras dtype policy",
+    ),
+    "clip_norm": Option(
+        float | None,
+        None,
+        "largest global norm of the gradients",
+        expected="a number above 0",
+        example="1.0",
+        valid=lambda value: value > 0,
+    ),
+    "ema": Option(
+        float | None,
+        None,
+        "decay of an average of the weights, for evaluation",
+        expected="a decay between 0 and 1",
+        example="0.999",
+        valid=lambda value: 0 < value < 1,
+    ),
+    "seed": Option(
+        int,
+        0,
+        "seed of initial weights, order, dropout and augmentation",
+        expected="a whole number from 0 on",
+        example="1",
+        valid=lambda value: 0 <= value < 2**63,
+    ),
+    "run_dir": Option(
+        str | None, None, "folder of the run: a new one", hint="(default: runs/NAME/NNNN)"
+    ),
+    "log_every": _count(10, "steps between two log lines"),
+    "data_dir": Option(str | None, None, "folder with the data"),
+    "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
+    "dry_run": Option(bool, False, "two steps and one evaluation of everything; nothing is kept"),
+    "soft_placement": Option(bool, False, "take the nearest device where one does not exist"),
 }
-OUTPUT_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "json": _option(bool, False, "one JSON object a line"),
-    "quiet": _option(bool, False, "print nothing but errors"),
-    "verbose": _option(bool, False, "show TensorFlow's own messages", aliases=["-v"]),
-    "debug": _option(bool, False, "show the traceback of an error"),
+OUTPUT_OPTIONS: Options = {
+    "json": Option(bool, False, "print one JSON object a line"),
+    "quiet": Option(bool, False, "print nothing but warnings and errors"),
+    "verbose": Option(bool, False, "show TensorFlow's own messages", aliases=("-v",)),
+    "debug": Option(bool, False, "show the traceback of an error"),
 }
-VERIFY_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "counts": _option(str, "1,2,4", "numbers of devices to compare"),
-    "steps": _option(int, 5, "steps to train on each"),
+_VERIFY_ONLY: Options = {
+    "counts": Option(
+        str,
+        "1,2,4",
+        "numbers of devices to compare",
+        expected="numbers of devices with commas between",
+        example="1,2,4",
+        valid=lambda value: _COUNTS.fullmatch(value.strip()) is not None,
+    ),
+    "steps": _count(5, "steps to train on each"),
+}
+# What a comparison on several numbers of devices decides itself.
+_NOT_VERIFY = ("devices", "epochs", "run_dir", "log_every", "dry_run", "soft_placement")
+VERIFY_OPTIONS: Options = {
+    **_VERIFY_ONLY,
+    **{k: v for k, v in RUN_OPTIONS.items() if k not in (*_NOT_VERIFY, *_VERIFY_ONLY)},
 }
 # Only recipes have these settings; without one nothing reads them.
-RECIPE_ONLY = ("data_dir", "source")
+_RECIPE_ONLY = ("data_dir", "source")
+# A run is begun anew from its config.json: not in the same folder, and not for two steps only.
+_NOT_REPEATED = ("run_dir", "dry_run")
+# The names that AutoMultiGPU and the CIFAR-10 tutorial had.
+_OLD_NAMES = {
+    "num_gpus": "devices",
+    "max_steps": "steps",
+    "train_dir": "run_dir",
+    "model_dir": "run_dir",
+    "model_name": "run_dir",
+    "iter_verbose": "log_every",
+    "initial_learning_rate": "learning_rate",
+}
 
 
 @dataclass(frozen=True)
@@ -65,42 +159,88 @@ class FitOptions:
     data_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def parse_fit(argv: list[str], prog: str = "kerasdist fit", **changes: Any) -> FitOptions:
-    """Parses the arguments of `fit` (or of a command like it: `changes` adds options to it)."""
-    if any(a == "--model" or a.startswith("--model=") for a in argv):
-        return _parse_bare(argv, prog, changes)
-    if not argv or argv[0] in ("-h", "--help"):
-        _parse(_dataclass({**RUN_OPTIONS, **changes, **OUTPUT_OPTIONS}), ["--help"], f"{prog} RECIPE")
-    if argv[0].startswith("-"):
+def parse_fit(
+    argv: list[str], prog: str = "kerasdist fit", options: Options = RUN_OPTIONS
+) -> FitOptions:
+    """Parses the arguments of `fit`, or of a command like it with other run options."""
+    if argv and argv[0] in ("-h", "--help") and not _is_given(argv, "--model"):
+        _parse({"run": options, "output": OUTPUT_OPTIONS}, ["--help"], f"{prog} RECIPE", _overview())
+    if argv and argv[0].startswith("-"):
+        if _is_given(argv, "--model") or _is_given(argv, "--data"):
+            return _parse_bare(argv, prog, options)
         raise KerasdistError(
             f"Received {argv[0]!r} where the recipe belongs. Expected `{prog} RECIPE [options]`, or "
-            "`--model FILE.py:Class --data FILE.py:Class`. Name the recipe first: "
-            f"{', '.join(recipes.bundled())}."
+            "`--model FILE.py:Class --data FILE.py:Class`. Name the recipe first: a folder, or one "
+            f"that comes with the package ({', '.join(recipes.bundled())})."
+        )
+    if not argv:
+        raise KerasdistError(
+            f"Received no recipe. Expected `{prog} RECIPE [options]`, or `--model FILE.py:Class "
+            "--data FILE.py:Class`. Name a recipe: a folder, or one that comes with the package "
+            f"({', '.join(recipes.bundled())})."
         )
     recipe, rest = argv[0], argv[1:]
-    path, saved = recipes.find(recipe)
-    own = _recipe_options(path, saved)
-    options = {k: v for k, v in RUN_OPTIONS.items() if k not in RECIPE_ONLY or k in own}
-    options = {**options, **own, **changes, **OUTPUT_OPTIONS}
-    values = vars(_parse(_dataclass(options), rest, f"{prog} {recipe}"))
-    run = {k: values[k] for k in (*RUN_OPTIONS, *changes, *OUTPUT_OPTIONS) if k in values}
-    return FitOptions(recipe, run, {k: values[k] for k in own})
+    saved = recipes.saved_config(recipe) or {}
+    repeated = {k: v for k, v in saved.get("options", {}).items() if k not in _NOT_REPEATED}
+    options = {
+        k: dataclasses.replace(v, default=repeated.get(k, v.default)) for k, v in options.items()
+    }
+    if "model" in saved:
+        return _parse_bare(rest, f"{prog} {recipe}", options, saved)
+    path, settings = recipes.find(recipe)
+    own = _recipe_options(path, settings)
+    options = {
+        k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY
+    }
+    groups = {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
+    values = _parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
+    # The recipe's own checks come before TensorFlow is imported, too.
+    recipes.load_recipe(path, **values[path.name])
+    shared = {k: v for k, v in values[path.name].items() if k in RUN_OPTIONS}
+    return FitOptions(recipe, {**values["run"], **shared, **values["output"]}, values[path.name])
 
 
-def _recipe_options(path: Path, saved: Any) -> dict[str, tuple[Any, Any]]:
+def _is_given(argv: list[str], name: str) -> bool:
+    return any(a == name or a.startswith(f"{name}=") for a in argv)
+
+
+def _overview() -> str:
+    lines = [
+        "RECIPE is one of",
+        "  a folder with config.py, data.py and model.py",
+        "  config.json of a run, or the run's folder: the same again",
+        "  the name of a recipe that comes with the package:",
+        *(f"    {name}: {recipes.summary(path)}" for name, path in recipes.bundled().items()),
+        "or, instead of a recipe, --model FILE.py:Class --data FILE.py:Class",
+        "",
+        "A recipe's own settings are options too: RECIPE --help lists them.",
+    ]
+    return "\n".join(lines)
+
+
+def _recipe_options(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
+    """The settings of a recipe as options; one that is a run option too has that one's checks."""
     kind = recipes.config_class(path)
-    types = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
     options = {}
     for field in dataclasses.fields(kind):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        default = saved.get(field.name, default)
-        options[field.name] = _option(types[field.name], default, field.metadata.get("help", ""))
+        default = recipes.default_of(field)
+        if field.name in saved:
+            default = recipes.like_default(saved[field.name], default)
+        template = RUN_OPTIONS.get(field.name, Option(str, None, ""))
+        options[field.name] = dataclasses.replace(
+            template,
+            kind=hints[field.name],
+            default=REQUIRED if default is dataclasses.MISSING else default,
+            meaning=field.metadata.get("help", template.meaning),
+        )
     return options
 
 
-def _parse_bare(argv: list[str], prog: str, changes: dict[str, Any]) -> FitOptions:
+def _parse_bare(
+    argv: list[str], prog: str, options: Options, saved: Mapping[str, Any] | None = None
+) -> FitOptions:
+    """`--model FILE.py:Class --data FILE.py:Class`, or the config.json of a run of them."""
     texts: dict[str, str] = {}
     rest: list[str] = []
     arguments = iter(argv)
@@ -110,99 +250,231 @@ def _parse_bare(argv: list[str], prog: str, changes: dict[str, Any]) -> FitOptio
             texts[name] = value if equals else next(arguments, "")
         else:
             rest.append(argument)
-    if "--data" not in texts:
-        raise KerasdistError(
-            f"Received `--model {texts['--model']}` without `--data`. Expected both. Add `--data "
-            "FILE.py:Class`, a provider with `batch_size` and `get_batch_data()`."
-        )
+    if saved is not None:
+        texts = {"--model": saved["model"], "--data": saved["data"], **texts}
+    for option, other, what in (
+        ("--data", "--model", "a provider with `batch_size` and `get_batch_data()`"),
+        ("--model", "--data", "a `kerasdist.Model` with `defaults()`"),
+    ):
+        if option not in texts:
+            raise KerasdistError(
+                f"Received `{other} {texts[other]}` without `{option}`. Expected both. Add "
+                f"`{option} FILE.py:Class`, {what}."
+            )
     model = ClassFile.parse(texts["--model"], "--model")
     data = ClassFile.parse(texts["--data"], "--data")
-    options = {k: v for k, v in RUN_OPTIONS.items() if k not in RECIPE_ONLY}
-    options = {**options, **changes, **OUTPUT_OPTIONS}
-    takes_batch_size = any(a.name == "batch_size" for a in data.arguments())
-    nested = {
-        "model": _class_options(model, ()),
-        "data": _class_options(data, ("batch_size",)),
-    }
-    values = vars(_parse(_dataclass(options, nested), rest, f"{prog} --model … --data …"))
-    data_arguments = vars(values["data"]) if "data" in values else {}
-    if takes_batch_size:
-        if values["batch_size"] is None:
-            default = next(a.default for a in data.arguments() if a.name == "batch_size")
-            if default is REQUIRED:
-                raise KerasdistError(
-                    f"Received no `--batch-size`, which `{data.name}` needs. Expected the number of "
-                    "examples of one step over all devices. Add for example `--batch-size 32`."
-                )
-        else:
-            data_arguments = {**data_arguments, "batch_size": values["batch_size"]}
-    run = {k: values[k] for k in options}
-    if takes_batch_size:
-        run["batch_size"] = None  # It belongs to the provider.
+    model_options = _class_options(model, (saved or {}).get("model_arguments", {}))
+    data_options = _class_options(data, (saved or {}).get("data_arguments", {}))
+    options = {k: v for k, v in options.items() if k not in _RECIPE_ONLY}
+    own_batch_size = data_options.pop("batch_size", None)
+    if own_batch_size is not None:
+        # The provider's, under the name that it has for recipes.
+        options["batch_size"] = dataclasses.replace(
+            options["batch_size"], default=own_batch_size.default
+        )
+    groups = {"run": options, "model": model_options, "data": data_options, "output": OUTPUT_OPTIONS}
+    prog = prog if saved is not None else f"{prog} --model FILE.py:Class --data FILE.py:Class"
+    values = _parse(groups, rest, prog, "", prefixed=("model", "data"))
+    run = {**values["run"], **values["output"]}
+    data_arguments = values["data"]
+    if own_batch_size is not None:
+        data_arguments = {**data_arguments, "batch_size": run["batch_size"]}
+        run["batch_size"] = None
     return FitOptions(
         None,
         run,
         {},
         model=model,
-        model_arguments=vars(values["model"]) if "model" in values else {},
+        model_arguments=values["model"],
         data=data,
         data_arguments=data_arguments,
     )
 
 
-def _class_options(source: ClassFile, without: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
+def _class_options(source: ClassFile, saved: Mapping[str, Any]) -> dict[str, Option]:
+    """The constructor's arguments as options."""
     options = {}
     for argument in source.arguments():
-        if argument.name in without:
-            continue
-        kind: Any = argument.type or str
-        if argument.default is None:
-            kind = kind | None
-        elif argument.type is None and argument.default is not REQUIRED:
-            kind = type(argument.default)
-        options[argument.name] = _option(kind, argument.default, argument.help)
+        default = argument.default
+        if argument.name in saved:
+            default = recipes.like_default(saved[argument.name], default)
+        options[argument.name] = Option(argument.type, default, argument.help)
     return options
 
 
-def _dataclass(
-    options: dict[str, tuple[Any, Any]], nested: dict[str, dict] | None = None
-) -> type:
-    fields: list[Any] = [
-        (name, kind) for name, (kind, default) in options.items() if default is REQUIRED
-    ]
-    for name, inner in (nested or {}).items():
-        if inner:
-            fields.append((name, _dataclass(inner)))
-    fields += [
-        (name, kind, dataclasses.field(default=default))
-        for name, (kind, default) in options.items()
-        if default is not REQUIRED
-    ]
-    return dataclasses.make_dataclass("Options", fields, frozen=True)
-
-
-def _parse(kind: type, argv: list[str], prog: str) -> Any:
-    return tyro.cli(kind, args=argv, prog=prog, description="")
-
-
-def parse_options(options: dict[str, tuple[Any, Any]], argv: list[str], prog: str) -> dict[str, Any]:
-    """Parses plain options for the smaller commands."""
-    return vars(_parse(_dataclass({**options, **OUTPUT_OPTIONS}), argv, prog))
-
-
-def parse_evaluate(argv: list[str]) -> tuple[str, dict[str, Any]]:
+def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist evaluate RUN [options]`."""
     own = {
-        "devices": RUN_OPTIONS["devices"],
-        "batch_size": RUN_OPTIONS["batch_size"],
-        "split": _option(str, "validation", "train or validation"),
-        "soft_placement": RUN_OPTIONS["soft_placement"],
+        "split": Option(Literal["train", "validation"], "validation", "train or validation"),
+        "steps": _count(None, "batches to read; all by default"),
+        **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
     }
-    if not argv or argv[0] in ("-h", "--help"):
+    if argv and argv[0] in ("-h", "--help"):
         parse_options(own, ["--help"], "kerasdist evaluate RUN")
-    if argv[0].startswith("-"):
+    if not argv or argv[0].startswith("-"):
+        received = repr(argv[0]) if argv else "nothing"
         raise KerasdistError(
-            f"Received {argv[0]!r} where the run belongs. Expected `kerasdist evaluate RUN "
+            f"Received {received} where the run belongs. Expected `kerasdist evaluate RUN "
             "[options]`. Name the run's folder first, for example runs/cifar10/0001."
         )
-    return argv[0], parse_options(own, argv[1:], f"kerasdist evaluate {argv[0]}")
+    run = Path(argv[0]).expanduser()
+    return run, parse_options(own, argv[1:], f"kerasdist evaluate {argv[0]}")
+
+
+def parse_options(options: Options, argv: list[str], prog: str) -> dict[str, Any]:
+    """Parses plain options for the smaller commands."""
+    values = _parse({"run": options, "output": OUTPUT_OPTIONS}, argv, prog, "")
+    return {**values["run"], **values["output"]}
+
+
+def _parse(
+    groups: Mapping[str, Options],
+    argv: list[str],
+    prog: str,
+    description: str,
+    prefixed: tuple[str, ...] = (),
+) -> dict[str, dict[str, Any]]:
+    """Values by group and name. A group is a box of the help, and with `prefixed` in the names."""
+    fields: list[Any] = []
+    flags: dict[str, Option] = {}
+    for index, (title, options) in enumerate(groups.items()):
+        inner: list[Any] = []
+        for name, option in options.items():
+            flag = f"--{title}." if title in prefixed else "--"
+            flag += name.replace("_", "-")
+            flags[flag] = option
+            kind = _annotated(flag, option, prefix_name=title in prefixed)
+            # A factory, since a dataclass refuses lists as defaults.
+            default = dataclasses.field(default_factory=lambda value=option.default: value)
+            inner.append((name, kind, default))
+        if inner:
+            box = dataclasses.make_dataclass("Options", inner, frozen=True)
+            box.__doc__ = ""
+            fields.append((f"group_{index}", Annotated[box, tyro.conf.arg(name=title)]))
+    parser = dataclasses.make_dataclass("Options", fields, frozen=True)
+    parsed, unknown = tyro.cli(
+        parser, args=argv, prog=prog, description=description, return_unknown_args=True
+    )
+    if unknown:
+        _refuse_unknown(unknown[0], flags, prog)
+    values = {
+        title: vars(getattr(parsed, f"group_{index}")) if options else {}
+        for index, (title, options) in enumerate(groups.items())
+    }
+    missing = [
+        flag
+        for flag, value in zip(flags, (v for g in values.values() for v in g.values()), strict=True)
+        if value is REQUIRED
+    ]
+    if missing:
+        raise KerasdistError(
+            f"Received no `{missing[0]}`. Expected a value: it has no default. Add it, for example "
+            f"`{missing[0]} {flags[missing[0]].example or _Kind.of(flags[missing[0]].kind).example}`."
+        )
+    return values
+
+
+def _refuse_unknown(text: str, flags: Mapping[str, Option], prog: str) -> None:
+    name = text.partition("=")[0]
+    old = _OLD_NAMES.get(name.lstrip("-").replace("-", "_"), "").replace("_", "-")
+    guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else closest(name, flags)
+    expected = f"an option of `{prog}`" if text.startswith("-") else "options, which begin with --"
+    raise KerasdistError(
+        f"Received {name!r}. Expected {expected}.{guess} `{prog} --help` lists them."
+    )
+
+
+def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
+    """The type that tyro reads, with the help and with our own errors."""
+    hint = option.hint
+    if hint is None and (option.default is None or option.default is False):
+        hint = ""
+    elif hint is None and option.default is REQUIRED:
+        hint = "(required)"
+    about = tyro.conf.arg(
+        help=option.meaning,
+        help_behavior_hint=hint,
+        aliases=option.aliases or None,
+        prefix_name=prefix_name,
+    )
+    if option.kind is bool and option.default is not REQUIRED:
+        return Annotated[tyro.conf.FlagCreatePairsOff[bool], about]
+    kind = _Kind.of(option.kind)
+    if kind is None:
+        return Annotated[option.kind, about]
+    spec = tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=kind.metavar,
+        instance_from_str=functools.partial(_read, flag, option, kind),
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+    return Annotated[Any, spec, about]
+
+
+def _read(flag: str, option: Option, kind: _Kind, texts: list[str]) -> Any:
+    (text,) = texts
+    if kind.is_optional and text.lower() == "none":
+        return None
+    for reader in kind.readers:
+        try:
+            value = reader(text)
+        except ValueError:
+            continue
+        if option.valid is None or option.valid(value):
+            return value
+    raise KerasdistError(
+        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}."
+        f"{closest(text, kind.choices)} Give for example `{flag} {option.example or kind.example}`."
+    )
+
+
+def _read_bool(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError(text)
+    return known[text.lower()]
+
+
+_SCALARS: dict[Any, tuple[Callable[[str], Any], str, str, str]] = {
+    int: (int, "INT", "a whole number", "10"),
+    float: (float, "FLOAT", "a number", "0.1"),
+    bool: (_read_bool, "BOOL", "true or false", "true"),
+    str: (str, "TEXT", "a text", "abc"),
+}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How the text of a type of value is read, tried in order."""
+
+    readers: tuple[Callable[[str], Any], ...]
+    is_optional: bool
+    metavar: str
+    expected: str
+    example: str
+    choices: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, kind: Any) -> _Kind | None:
+        """None for what tyro reads better: lists and the like."""
+        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+        parts = typing.get_args(kind) if is_union else (kind,)
+        is_optional = type(None) in parts
+        parts = tuple(part for part in parts if part is not type(None))
+        if len(parts) == 1 and typing.get_origin(parts[0]) is Literal:
+            choices = {str(c): c for c in typing.get_args(parts[0]) if c is not None}
+            is_optional |= len(choices) < len(typing.get_args(parts[0]))
+            listed = ", ".join(choices)
+
+            def choose(text: str) -> Any:
+                if text not in choices:
+                    raise ValueError(text)
+                return choices[text]
+
+            first, *_ = known = tuple(choices)
+            return cls((choose,), is_optional, "NAME", f"one of {listed}", first, known)
+        if not parts or not all(part in _SCALARS for part in parts):
+            return None
+        readers, metavars, expected, examples = zip(*(_SCALARS[p] for p in parts), strict=True)
+        return cls(readers, is_optional, "|".join(metavars), " or ".join(expected), examples[0])

@@ -25,6 +25,15 @@ from kerasdist.models import Example
 
 Tensors = Sequence[tf.Tensor]
 
+# Optimizers whose own `apply` computes something else than their formula, and what to use instead.
+REFUSED_OPTIMIZERS = {
+    "ScheduleFreeAdamW": (
+        "in Keras 3.15 with TensorFlow it reads its momentum after having updated it, where its "
+        "formula has the value before",
+        "adamw",
+    ),
+}
+
 
 @dataclass
 class Shard:

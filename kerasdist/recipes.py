@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import importlib
@@ -9,8 +10,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,19 +42,26 @@ class Recipe:
 
     def build_model(self) -> Any:
         """The untrained model."""
-        return self._part("model").build_model(self.config)
+        return self._function("model", "build_model")(self.config)
 
     def build_data(self, split: str) -> Any:
         """The data of `split`, "train" or "validation"."""
-        return self._part("data").build_data(self.config, split)
+        return self._function("data", "build_data")(self.config, split)
 
     def source(self) -> str:
         """Where the data comes from: "files", "tfds", "synthetic", or "recipe" if it has no say."""
-        find = getattr(self._part("data"), "find_source", None)
+        find = getattr(_import_part(self.path, "data"), "find_source", None)
         return find(self.config) if find else "recipe"
 
-    def _part(self, part: str) -> ModuleType:
-        return _import_part(self.path, part)
+    def _function(self, part: str, name: str) -> Callable[..., Any]:
+        function = getattr(_import_part(self.path, part), name, None)
+        if function is None:
+            raise KerasdistError(
+                f"Received the recipe {self.name!r}, whose {part}.py has no function `{name}`. "
+                "Expected `build_model(config)` in model.py and `build_data(config, split)` in "
+                "data.py. Add it."
+            )
+        return function
 
 
 def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
@@ -66,19 +75,43 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
         The recipe with these settings.
 
     Raises:
-        KerasdistError: If there is no such recipe or setting.
+        KerasdistError: If there is no such recipe or setting, or a setting is missing.
+
+    Example:
+        >>> import kerasdist
+        >>> recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_train=20)
+        >>> recipe.build_data("train")["image"].shape
+        (20, 32, 32, 3)
     """
     path, saved = find(recipe)
-    kind = config_class(path)
-    names = [field.name for field in dataclasses.fields(kind)]
-    settings = {**{k: v for k, v in saved.items() if k in names}, **settings}
-    for name in settings:
-        if name not in names:
+    fields = {field.name: field for field in dataclasses.fields(config_class(path))}
+    for name in (*saved, *settings):
+        if name not in fields:
             raise KerasdistError(
                 f"Received the setting {name!r} for the recipe {path.name!r}. Expected one of "
-                f"{', '.join(names)}.{closest(name, names)} Correct the name."
+                f"{', '.join(fields)}.{closest(name, fields)} Correct the name."
             )
-    return Recipe(path.name, path, kind(**settings))
+    saved = {name: like_default(saved[name], default_of(fields[name])) for name in saved}
+    settings = {**saved, **settings}
+    for name, field in fields.items():
+        if name not in settings and default_of(field) is dataclasses.MISSING:
+            raise KerasdistError(
+                f"Received no `{name}` for the recipe {path.name!r}. Expected a value: it has no "
+                "default. Add it."
+            )
+    return Recipe(path.name, path, config_class(path)(**settings))
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """The default of a setting, or `dataclasses.MISSING`."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def like_default(value: Any, default: Any) -> Any:
+    """A value from a JSON file, which has only lists, as the tuple that it was."""
+    return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
 
 
 def bundled() -> dict[str, Path]:
@@ -92,24 +125,38 @@ def bundled() -> dict[str, Path]:
     return {}
 
 
+def summary(path: Path) -> str:
+    """One line on what a recipe is: the first of model.py, which is not imported."""
+    try:
+        docstring = ast.get_docstring(ast.parse((path / "model.py").read_text()))
+    except (SyntaxError, UnicodeDecodeError):
+        return ""
+    return (docstring or "").split("\n")[0]
+
+
 def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
     """`(folder, settings saved with it)` of a recipe."""
-    path = Path(recipe)
-    if path.suffix == ".json" and path.is_file():
-        return _from_config(path)
-    if (path / "config.json").is_file() and not (path / "config.py").is_file():
-        return _from_config(path / "config.json")
-    if path.is_dir():
-        missing = [f"{part}.py" for part in PARTS if not (path / f"{part}.py").is_file()]
-        if missing:
+    saved = saved_config(recipe)
+    if saved is not None:
+        if "recipe" not in saved:
             raise KerasdistError(
-                f"Received the recipe folder {str(recipe)!r} without {', '.join(missing)}. "
-                "Expected config.py, data.py and model.py. Add what is missing."
+                f"Received {str(recipe)!r}, the run of a model and a provider. Expected a recipe or "
+                "the run of one. Give `kerasdist fit` the run, or `load_recipe` another."
             )
+        folder, _ = find(saved["recipe"])
+        return folder, saved["settings"]
+    path, known = Path(recipe).expanduser(), bundled()
+    missing = [f"{part}.py" for part in PARTS if not (path / f"{part}.py").is_file()]
+    if path.is_dir() and not missing:
         return path.resolve(), {}
-    known = bundled()
-    if str(recipe) in known:
+    # A folder of that name may hold anything, for example the data.
+    if str(recipe) in known and len(missing) == len(PARTS):
         return known[str(recipe)], {}
+    if path.is_dir():
+        raise KerasdistError(
+            f"Received the recipe folder {str(recipe)!r} without {', '.join(missing)}. "
+            "Expected config.py, data.py and model.py. Add what is missing."
+        )
     raise KerasdistError(
         f"Received the recipe {str(recipe)!r}. Expected a folder with config.py, data.py and "
         f"model.py, a run's config.json, or one of the recipes that come with the package: "
@@ -117,21 +164,39 @@ def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
     )
 
 
-def _from_config(path: Path) -> tuple[Path, Mapping[str, Any]]:
+def saved_config(recipe: str | os.PathLike) -> dict[str, Any] | None:
+    """What a run's config.json holds, if `recipe` is one or the folder of one, else None."""
+    path = Path(recipe).expanduser()
+    if path.is_dir() and not (path / "config.py").is_file():
+        path /= "config.json"
+    if path.suffix != ".json" or not path.is_file():
+        return None
     try:
         saved = json.loads(path.read_text())
-        recipe, settings = saved["recipe"], saved["settings"]
+        if "model" in saved:
+            _ = saved["model_arguments"], saved["data"], saved["data_arguments"]
+        else:
+            _ = saved["recipe"], saved["settings"]
     except (ValueError, KeyError, TypeError):
         raise KerasdistError(
             f"Received {str(path)!r}, which is not the config.json of a run of a recipe. Expected "
             "the fields 'recipe' and 'settings'. Give the config.json that `kerasdist fit` wrote."
         ) from None
-    folder, _ = find(recipe)
-    return folder, settings
+    return saved
 
 
 def config_class(path: Path) -> type:
-    kind = getattr(_import_part(path, "config"), "Config", None)
+    """The dataclass with the settings of a recipe."""
+    try:
+        kind = getattr(_import_part(path, "config"), "Config", None)
+    except KerasdistError:
+        raise
+    except Exception as error:
+        raise KerasdistError(
+            f"Received the recipe {path.name!r}, whose config.py cannot be imported: "
+            f"{type(error).__name__}: {error}. Expected Python with a dataclass `Config`. "
+            "Correct it."
+        ) from error
     if not dataclasses.is_dataclass(kind):
         raise KerasdistError(
             f"Received the recipe {path.name!r}, whose config.py has no dataclass `Config`. "
@@ -143,7 +208,8 @@ def config_class(path: Path) -> type:
 def _import_part(path: Path, part: str) -> ModuleType:
     """Imports a recipe's file as part of a package of its own, so that it may import the others."""
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-    package = f"kerasdist_recipe_{path.name}_{digest}"
+    # A dot in the folder's name would make a package of its first half.
+    package = re.sub(r"\W", "_", f"kerasdist_recipe_{path.name}_{digest}")
     if package not in sys.modules:
         spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
         spec.submodule_search_locations = [str(path)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import KerasdistError
+from kerasdist.reporting import as_json
 
 CONFIG, METRICS, FINAL, RESULT = "config.json", "metrics.jsonl", "final.keras", "result.json"
 
@@ -17,7 +20,7 @@ CONFIG, METRICS, FINAL, RESULT = "config.json", "metrics.jsonl", "final.keras", 
 def write_json(path: Path, content: Any) -> None:
     """Writes beside the file and renames: a reader never sees half of it."""
     draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(json.dumps(content, indent=2) + "\n")
+    draft.write_text(as_json(content, indent=2) + "\n")
     os.replace(draft, path)
 
 
@@ -35,31 +38,44 @@ class RunFolder:
     def __init__(
         self, path: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"
     ):
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self._dataset = dataset
-        if self.path.exists() and not self.path.is_dir():
-            raise KerasdistError(
-                f"Received `run_dir={str(path)!r}`, which is a file. Expected a folder. Choose "
-                "another name."
-            )
-        if self.path.exists() and any(self.path.iterdir()):
-            raise KerasdistError(
-                f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder: "
-                "nothing of another run is overwritten. Choose another name."
-            )
-        try:
+        check_new(path)
+        # Made here, so removed here if the run does not begin.
+        self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / CONFIG, dict(config))
-        except OSError as error:
-            raise KerasdistError(
-                f"Received `run_dir={str(path)!r}`, which cannot be written: {error.strerror}. "
-                "Expected a folder one can write to. Choose another."
-            ) from None
+
+    @classmethod
+    def numbered(
+        cls, parent: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"
+    ) -> RunFolder:
+        """In `parent/0001`, or the next number: also when several runs start at once."""
+        while True:
+            path = next_run_folder(parent)
+            with _writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    path.mkdir()
+                except FileExistsError:
+                    continue
+            folder = cls(path, config, dataset)
+            folder._made = [path]
+            return folder
+
+    def discard(self) -> None:
+        """Takes back a folder whose run did not begin, so that the corrected command may use it."""
+        with contextlib.suppress(OSError):
+            if [p.name for p in self.path.iterdir()] == [CONFIG]:
+                (self.path / CONFIG).unlink()
+                for path in self._made:
+                    path.rmdir()
 
     def log(self, **fields: Any) -> None:
         """Appends one object to metrics.jsonl."""
         with open(self.path / METRICS, "a") as file:
-            file.write(json.dumps(fields) + "\n")
+            file.write(as_json(fields) + "\n")
 
     def finish(self, model, result: Mapping[str, Any], ema_weights: list | None) -> None:
         """Saves the model (its averaged weights where there are) and result.json."""
@@ -69,17 +85,77 @@ class RunFolder:
             if ema_weights is not None:
                 model.set_weights(ema_weights)
             draft = self.path / "tmp-final.keras"
-            model.save(draft)
+            saved = save_model(model, draft)
             os.replace(draft, self.path / FINAL)
         finally:
             if ema_weights is not None:
                 model.set_weights(raw)
-        content = {**result, "dataset": self._dataset, "weights_sha256": digest}
+        content = {**result, "dataset": self._dataset, "weights_sha256": digest, "saved": saved}
         write_json(self.path / RESULT, content)
+
+    def stop(self, status: str, error: str) -> None:
+        """Says in result.json why there is no trained model: "diverged", "failed", "interrupted"."""
+        lines = self.path / METRICS
+        steps = 0
+        if lines.is_file():
+            steps = max(json.loads(line)["step"] for line in lines.read_text().splitlines())
+        write_json(
+            self.path / RESULT,
+            {"status": status, "steps": steps, "error": error, "dataset": self._dataset},
+        )
+
+
+def save_model(model, path: Path) -> str:
+    """Saves a .keras file and returns "model"; or "weights" if Keras cannot describe the model.
+
+    Keras cannot save a class whose constructor takes more than plain values and that has no
+    `get_config`. The trained weights must not be lost with that: they go into a file of the same
+    form, which `load_weights` reads.
+    """
+    try:
+        model.save(path)
+    except Exception as error:
+        weights = path.with_name("tmp.weights.h5")
+        model.save_weights(weights)
+        about = {"class_name": type(model).__name__, "weights_only": str(error).split("\n")[0]}
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("metadata.json", json.dumps({"saved_by": "kerasdist"}))
+            archive.writestr("config.json", json.dumps(about))
+            archive.write(weights, "model.weights.h5")
+        weights.unlink()
+        return "weights"
+    return "model"
+
+
+def check_new(path: str | os.PathLike) -> None:
+    """A run needs a folder of its own: nothing of another one is overwritten."""
+    folder = Path(path).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise KerasdistError(
+            f"Received `run_dir={str(path)!r}`, which is a file. Expected a folder. Choose another "
+            "name."
+        )
+    with _writing(path):
+        if folder.exists() and any(folder.iterdir()):
+            raise KerasdistError(
+                f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder: "
+                "nothing of another run is overwritten. Choose another name."
+            )
+
+
+@contextlib.contextmanager
+def _writing(path: str | os.PathLike):
+    try:
+        yield
+    except OSError as error:
+        raise KerasdistError(
+            f"Received `run_dir={str(path)!r}`, which cannot be written: {error.strerror}. "
+            "Expected a folder one can write to. Choose another."
+        ) from None
 
 
 def next_run_folder(parent: str | os.PathLike) -> Path:
-    """`parent/0001`, or the next number that was never used."""
+    """`parent/0001`, or the number after the highest there is."""
     parent = Path(parent)
     numbers = [int(p.name) for p in parent.glob("[0-9]*") if p.name.isdigit()]
     return parent / f"{max(numbers, default=0) + 1:04d}"

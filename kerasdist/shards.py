@@ -116,7 +116,11 @@ class Terms:
         self._changed = list(forward.changed)
         terms = [
             loss,
-            *(_wide(tf.convert_to_tensor(g)) for g in gradients if g is not None),
+            *(
+                _wide(_dense(gradient, variable.shape))
+                for variable, gradient in zip(self._roles.trainable, gradients, strict=True)
+                if gradient is not None
+            ),
             *(_state_term(value, shard, index) for value in forward.changed.values()),
             *(only_if(shard.num_examples > 0, metric) for metric in forward.metrics),
         ]
@@ -138,6 +142,11 @@ class Terms:
         dtypes = {id(v): v.dtype for v in (*self._roles.trainable, *self._roles.other)}
         changed = {key: tf.cast(next(rest), dtypes[key]) for key in self._changed}
         return loss, gradients, changed, list(rest)
+
+
+def _dense(gradient: Any, shape: tf.TensorShape) -> tf.Tensor:
+    """An embedding's rows as a whole gradient, with the shape that TensorFlow does not infer."""
+    return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
 
 
 def _wide(tensor: tf.Tensor) -> tf.Tensor:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import operator
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kerasdist.errors import KerasdistError, closest
 
-_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+_SCALARS = {"int": int, "float": float, "str": str, "bool": bool}
+# What a text on the command line may stand for when the source does not say.
+_ANY = int | float | str
 REQUIRED = object()
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: its type (None if unknown), default or `REQUIRED`, and meaning."""
+    """One argument: its type, default or `REQUIRED`, and meaning."""
 
     name: str
-    type: type | None
+    type: Any
     default: Any
     help: str
 
@@ -57,10 +63,15 @@ class ClassFile:
                 f"{closest(self.name, classes)} Correct the name."
             )
         node: ast.ClassDef | None = classes[self.name]
-        while node is not None:
+        seen = set()
+        while node is not None and node.name not in seen:
+            seen.add(node.name)
+            docstring = ast.get_docstring(node) or ""
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                    return _arguments(item, ast.get_docstring(node) or "")
+                    return _arguments(_of_function(item), docstring, ast.get_docstring(item) or "")
+            if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+                return _arguments(_of_fields(node), docstring)
             bases = [b.id for b in node.bases if isinstance(b, ast.Name) and b.id in classes]
             node = classes[bases[0]] if bases else None
         return []
@@ -68,10 +79,12 @@ class ClassFile:
     def _classes(self) -> dict[str, ast.ClassDef]:
         try:
             tree = ast.parse(self.path.read_text())
-        except SyntaxError as error:
+        except (SyntaxError, UnicodeDecodeError) as error:
+            line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            reason = getattr(error, "msg", None) or getattr(error, "reason", "")
             raise KerasdistError(
-                f"Received {self.path.name}, which is not Python: {error.msg} in line "
-                f"{error.lineno}. Expected a Python file. Correct it."
+                f"Received {self.path.name}, which is not Python: {reason}{line}. Expected a Python "
+                "file. Correct it."
             ) from None
         return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -81,45 +94,144 @@ class ClassFile:
         module = sys.modules.get(name)
         if module is None or getattr(module, "__file__", None) != str(self.path):
             spec = importlib.util.spec_from_file_location(name, self.path)
+            if spec is None or spec.loader is None:
+                raise KerasdistError(
+                    f"Received {str(self.path)!r}, which Python does not import. Expected a file "
+                    "whose name ends in .py. Rename it."
+                )
             module = importlib.util.module_from_spec(spec)
+            # Files beside it can be imported, as when it is run as a script: also later.
+            if str(self.path.parent) not in sys.path:
+                sys.path.insert(0, str(self.path.parent))
             sys.modules[name] = module
-            # Files beside it can be imported, as when it is run as a script.
-            sys.path.insert(0, str(self.path.parent))
             try:
                 spec.loader.exec_module(module)
-            finally:
-                sys.path.remove(str(self.path.parent))
+            except BaseException:
+                del sys.modules[name]
+                raise
         return getattr(module, self.name)
 
 
-def _arguments(function: ast.FunctionDef, docstring: str) -> list[Argument]:
-    meanings = _documented(f"{docstring}\n{ast.get_docstring(function) or ''}")
+_Found = tuple[str, ast.expr | None, ast.expr | None]
+
+
+def _of_function(function: ast.FunctionDef) -> Iterator[_Found]:
+    """`(name, annotation, default)` of each argument but self."""
     spec = function.args
     positional = [*spec.posonlyargs, *spec.args][1:]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(spec.defaults))
     defaults += spec.defaults
-    pairs = [*zip(positional, defaults, strict=True)]
-    pairs += [*zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
-    found = []
-    for argument, default in pairs:
-        value = REQUIRED
+    for argument, default in (
+        *zip(positional, defaults, strict=True),
+        *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
+    ):
+        yield argument.arg, argument.annotation, default
+
+
+def _of_fields(node: ast.ClassDef) -> Iterator[_Found]:
+    """`(name, annotation, default)` of each field of a dataclass."""
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            if "ClassVar" not in ast.unparse(item.annotation):
+                yield item.target.id, item.annotation, item.value
+
+
+def _arguments(found: Iterator[_Found], *docstrings: str) -> list[Argument]:
+    meanings = _documented("\n".join(docstrings))
+    arguments = []
+    for name, annotation, default in found:
+        value: Any = REQUIRED
         if default is not None:
             try:
                 value = ast.literal_eval(default)
-            except ValueError:
+            except (ValueError, TypeError):
                 continue  # A default that only running the file would tell: it stays as it is.
-        kind = _TYPES.get(getattr(argument.annotation, "id", ""))
-        if kind is None and value is not REQUIRED and type(value) in _TYPES.values():
-            kind = type(value)
-        found.append(Argument(argument.arg, kind, value, meanings.get(argument.arg, "")))
-    return found
+        kind = _annotated_type(annotation)
+        if kind is None:
+            kind = _type_of_default(value)
+        elif value is None:
+            kind = kind | None
+        if kind is not None:
+            arguments.append(Argument(name, kind, value, meanings.get(name, "")))
+    return arguments
+
+
+def _type_of_default(value: Any) -> Any:
+    """The type of a value like this; None if no text on the command line could be one."""
+    if value is REQUIRED:
+        return _ANY
+    if value is None:
+        return _ANY | None
+    if type(value) in _SCALARS.values():
+        return type(value)
+    if type(value) in (list, tuple):
+        kinds = {type(item) for item in value}
+        kind = kinds.pop() if len(kinds) == 1 else str
+        if kind in _SCALARS.values() and not kinds:
+            return list[kind] if isinstance(value, list) else tuple[kind, ...]
+    return None
+
+
+def _annotated_type(node: ast.expr | None) -> Any:
+    """The type an annotation names, if it is one that a text can be read as, else None."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            node = ast.parse(node.value, mode="eval").body
+        except SyntaxError:
+            return None
+    if isinstance(node, ast.Name):
+        return _SCALARS.get(node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _union([node.left, node.right])
+    if not isinstance(node, ast.Subscript):
+        return None
+    name = ast.unparse(node.value).rpartition(".")[2]
+    inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if name == "Optional":
+        kind = _annotated_type(inner[0])
+        return None if kind is None else kind | None
+    if name == "Union":
+        return _union(inner)
+    if name == "Literal":
+        return Literal[tuple(ast.literal_eval(item) for item in inner)]
+    kind = _annotated_type(inner[0])
+    if kind not in _SCALARS.values():
+        return None
+    if name in ("list", "List", "Sequence", "Iterable"):
+        return list[kind]
+    if name in ("tuple", "Tuple"):
+        if len(inner) == 2 and isinstance(inner[1], ast.Constant) and inner[1].value is Ellipsis:
+            return tuple[kind, ...]
+        return tuple[tuple(_annotated_type(item) or str for item in inner)]
+    return None
+
+
+def _union(nodes: list[ast.expr]) -> Any:
+    is_none = [isinstance(node, ast.Constant) and node.value is None for node in nodes]
+    kinds = [_annotated_type(node) for node, none in zip(nodes, is_none, strict=True) if not none]
+    # Of a union with something no text can be, the rest remains.
+    kinds = [kind for kind in kinds if kind is not None]
+    if not kinds:
+        return None
+    union = functools.reduce(operator.or_, kinds)
+    return union | None if any(is_none) else union
+
+
+_MEANING = re.compile(r"(\s*)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s+(\S.*)")
 
 
 def _documented(docstring: str) -> dict[str, str]:
-    """`name: meaning` lines of a Google-style docstring."""
-    meanings = {}
+    """The meanings in a Google-style docstring, by name, of one line or more."""
+    meanings: dict[str, str] = {}
+    current, indent = "", 0
     for line in docstring.splitlines():
-        name, colon, meaning = line.strip().partition(":")
-        if colon and name.isidentifier() and meaning.strip():
-            meanings[name] = meaning.strip()
+        own_indent = len(line) - len(line.lstrip())
+        match = _MEANING.fullmatch(line.rstrip())
+        if current and line.strip() and own_indent > indent:
+            meanings[current] += f" {line.strip()}"
+        elif match:
+            current, indent = match[2], own_indent
+            meanings[current] = match[3]
+        else:
+            current = ""
     return meanings

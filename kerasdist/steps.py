@@ -334,7 +334,10 @@ class Engine:
             table = of_shard(tf.constant(0))[tf.newaxis]
         else:
             table = tf.map_fn(
-                of_shard, tf.range(cut.per_replica), tf.float64, parallel_iterations=1
+                of_shard,
+                tf.range(cut.per_replica),
+                fn_output_signature=tf.float64,
+                parallel_iterations=1,
             )
         if self.placement.num_replicas > 1:
             table = tf.distribute.get_replica_context().all_gather(table, axis=0)
