@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 from kerasdist.errors import KerasdistError
@@ -12,7 +13,7 @@ def check_counts(**counts: Any) -> None:
     for name, value in counts.items():
         if value is None and name != "epochs":
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise KerasdistError(
                 f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
                 f"example `{name}=10`."
@@ -31,10 +32,8 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
             "`ema=0.999`, or leave it out."
         )
     if on_nan != "stop":
-        raise KerasdistError(
-            f"Received `on_nan={on_nan!r}`. Expected 'stop'. Leave it out."
-        )
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise KerasdistError(f"Received `on_nan={on_nan!r}`. Expected 'stop'. Leave it out.")
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise KerasdistError(
             f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
             "`seed=1`."
@@ -52,7 +51,7 @@ def refuse_reserved(**values: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
@@ -64,7 +63,7 @@ def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
         while shards < 4:
             shards *= 2
         return shards
-    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+    if isinstance(shards, bool) or not isinstance(shards, Integral) or shards < 1:
         raise KerasdistError(
             f"Received `shards={shards!r}`. Expected a whole number of at least 1. Give a multiple "
             f"of the devices, for example `shards={num_replicas}`."
@@ -85,7 +84,7 @@ def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
         ]
         raise KerasdistError(
             f"Received `shards={shards}` on {num_replicas} devices with `deterministic=True`. "
-            f"Expected shards / devices to be a power of two, or one device: only then the order of "
+            "Expected shards / devices to be a power of two, or one device: only then the order of "
             f"additions is the same. {shards} shards run on {_listed(fitting)} devices."
         )
     return shards
@@ -109,19 +108,30 @@ def check_stream(
             f"Received `batch_size={stream.batch_size}` and {shards} shards. Expected at least one "
             "example a shard. Use a larger batch, fewer shards or fewer devices."
         )
-    if getattr(stream, "is_endless", False) and steps is None and steps_per_epoch is None:
-        raise KerasdistError(
-            "Received `data` that never ends, without `steps` or `steps_per_epoch`. Expected one of "
-            "them. Give for example `steps_per_epoch=1000`."
-        )
-    if getattr(stream, "is_one_shot", False) and epochs > 1 and steps_per_epoch is None:
-        raise KerasdistError(
-            f"Received `data`, a generator that can be read only once, and `epochs={epochs}`. "
-            "Expected a generator function, which gives a new generator for each epoch. Pass the "
-            "function itself, not its result."
-        )
-    if deterministic and getattr(stream, "num_threads", 1) > 1:
+    if steps is None and steps_per_epoch is None:
+        check_ends(stream, "data", "steps_per_epoch")
+        check_readable(stream, "data", epochs)
+    if deterministic and stream.num_threads > 1:
         raise KerasdistError(
             f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "
             "whose order is not the same every time. Expected one. Use `reader_threads=1`."
+        )
+
+
+def check_ends(stream: Any, name: str, argument: str) -> None:
+    """Endless data needs a number of steps, which nobody gave."""
+    if stream.is_endless:
+        raise KerasdistError(
+            f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
+            f"Give for example `{argument}=1000`."
+        )
+
+
+def check_readable(stream: Any, name: str, num_passes: int) -> None:
+    """A generator object has one pass in it."""
+    if stream.is_one_shot and num_passes > 1:
+        raise KerasdistError(
+            f"Received `{name}`, a generator that can be read only once, and "
+            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator for "
+            "each epoch. Pass the function itself, not its result."
         )

@@ -1,8 +1,9 @@
-"""The command line: parse, call, exit codes. TensorFlow is imported only where a command needs it."""
+"""The command line: parse, call, exit codes. TensorFlow is imported where a command needs it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -26,6 +27,7 @@ commands:
   devices            what is here, and what "auto" takes
 
   kerasdist COMMAND --help shows the options, kerasdist fit RECIPE --help a recipe's own.
+  kerasdist --version shows the version.
 
 examples:
   kerasdist fit cifar10
@@ -50,9 +52,17 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error, DIVERGED, debug)
     except KerasdistError as error:
         return _fail(error, FAILED if getattr(error, "during_run", False) else USAGE, debug)
+    except SystemExit as stop:  # After --help, and after an error of the option library.
+        return int(stop.code or 0)
     except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
         print("kerasdist: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # The reader left, as `| head` does. What is still in the buffer must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except Exception as error:  # noqa: BLE001 - the last resort of a command
         if debug:
             traceback.print_exc()
@@ -83,58 +93,64 @@ def _command(name: str) -> Callable[[list[str]], int]:
 
 
 def _fit(argv: list[str]) -> int:
-    from kerasdist.options import parse_fit
+    from kerasdist import options, runs
 
-    options = parse_fit(argv)
-    with tensorflow_messages(options.run["verbose"]):
+    parsed = options.parse_fit(argv)
+    if parsed.run["run_dir"]:
+        runs.check_new(parsed.run["run_dir"])
+    with tensorflow_messages(parsed.run["verbose"]):
         from kerasdist import commands
-    return commands.fit(options)
+    return commands.fit(parsed)
 
 
 def _verify(argv: list[str]) -> int:
-    from kerasdist.options import VERIFY_OPTIONS, parse_fit
+    from kerasdist import options
 
-    options = parse_fit(argv, "kerasdist verify", **VERIFY_OPTIONS)
-    with tensorflow_messages(options.run["verbose"]):
+    parsed = options.parse_fit(argv, "kerasdist verify", options.VERIFY_OPTIONS)
+    with tensorflow_messages(parsed.run["verbose"]):
         from kerasdist import commands
-    return commands.verify(options)
+    return commands.verify(parsed)
 
 
 def _evaluate(argv: list[str]) -> int:
-    from kerasdist.options import parse_evaluate
+    from kerasdist import options, runs
 
-    run, options = parse_evaluate(argv)
-    with tensorflow_messages(options["verbose"]):
+    run, parsed = options.parse_evaluate(argv)
+    runs.check_finished(run)
+    with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
-    return commands.evaluate(run, options)
+    return commands.evaluate(run, parsed)
 
 
 def _devices(argv: list[str]) -> int:
-    from kerasdist.options import parse_options
+    from kerasdist import options
 
-    options = parse_options({}, argv, "kerasdist devices")
-    with tensorflow_messages(options["verbose"]):
+    parsed = options.parse_options({}, argv, "kerasdist devices")
+    with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
-    return commands.devices(options)
+    return commands.devices(parsed)
 
 
 @contextlib.contextmanager
 def tensorflow_messages(shown: bool) -> Iterator[None]:
-    """Keeps TensorFlow's start-up messages off the screen, unless they are asked for.
+    """Keeps TensorFlow's own messages off the screen, unless they are asked for.
 
-    They are written by C++ code before it reads its own log level, straight to file descriptor 2.
+    Those of its start are written by C++ code before it reads its own log level, straight to file
+    descriptor 2.
     """
     if shown:
         yield
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for name in ("tensorflow", "absl"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     sys.stderr.flush()
     with tempfile.TemporaryFile() as sink:
         kept = os.dup(2)
         os.dup2(sink.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             os.dup2(kept, 2)
             sink.seek(0)
             sys.stderr.write(sink.read().decode(errors="replace"))

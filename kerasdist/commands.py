@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
@@ -14,10 +17,10 @@ from rich.table import Table
 
 from kerasdist import __version__, runs, training
 from kerasdist.devices import list_devices, logical_cpus_if_more, resolve_names
-from kerasdist.errors import KerasdistError
-from kerasdist.options import FitOptions
-from kerasdist.recipes import Recipe, load_recipe
-from kerasdist.reporting import Reporter
+from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.options import OUTPUT_OPTIONS, FitOptions, parse_fit
+from kerasdist.recipes import Recipe, bundled, load_recipe
+from kerasdist.reporting import Reporter, as_json, as_text
 
 # Said here and not at the first use: TensorFlow's messages about it are still held back.
 tf.config.list_physical_devices()
@@ -40,32 +43,82 @@ def fit(options: FitOptions) -> int:
     """`kerasdist fit`."""
     run = options.run
     reporter = Reporter("json" if run["json"] else "silent" if run["quiet"] else "lines")
+    names = _names(run)
     job = _Job(options)
     arguments = {name: run[name] for name in _FIT_OPTIONS} | {
-        "devices": _names(run),
+        "devices": names,
         "epochs": run["epochs"],
         "log_every": run["log_every"],
         "progress": reporter,
+        "validation_data": job.build_data("validation") if job.recipe is not None else None,
     }
+    data = job.build_data("train")
+    about = f"{job.name} on {', '.join(names)}, {_described(job, data)}"
     if run["dry_run"]:
         arguments |= {"steps": 2, "validation_steps": 1, "log_every": 1}
-        training.fit(job.build_model, job.train, validation_data=job.validation, **arguments)
+        reporter.say(f"dry run: {about}")
+        training.fit(job.build_model, data, **arguments)
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
-    path = Path(run["run_dir"]) if run["run_dir"] else runs.next_run_folder(f"runs/{job.name}")
-    arguments["run_dir"] = folder = runs.RunFolder(path, job.config(), dataset=job.source)
-    names = arguments["devices"]
-    reporter.say(f"run {path}: {job.name} ({job.source} data) on {', '.join(names)}")
-    reporter.event("start", run=str(path), recipe=job.name, dataset=job.source, devices=names)
-    training.fit(job.build_model, job.train, validation_data=job.validation, **arguments)
+    if run["run_dir"]:
+        folder = runs.RunFolder(run["run_dir"], job.config(), job.source)
+    else:
+        folder = runs.RunFolder.numbered(f"runs/{job.name}", job.config(), job.source)
+    reporter.say(f"run {folder.path}: {about}")
+    reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
+    with _result_of_a_stop(folder):
+        training.fit(job.build_model, data, run_dir=folder, **arguments)
     result = json.loads((folder.path / runs.RESULT).read_text())
-    reporter.event("end", **result)
-    numbers = [f"{k} = {v:.4g}" for k, v in result.items() if isinstance(v, float)]
-    reporter.say(f"finished after {result['steps']} steps: {', '.join(numbers)}")
-    if options.recipe is not None:
-        reporter.say(f"the model is {folder.path / runs.FINAL}; kerasdist evaluate {folder.path}")
+    reporter.event("end", run=str(folder.path), **result)
+    _say_end(reporter, folder, result)
     return 0
+
+
+@contextlib.contextmanager
+def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
+    """Leaves a result.json that says why a run ended early, and nothing of one that never began."""
+    try:
+        yield
+    except DivergedError as error:
+        folder.stop("diverged", str(error))
+        raise
+    except KerasdistError as error:
+        if getattr(error, "during_run", False):
+            folder.stop("failed", str(error))
+        else:
+            folder.discard()
+        raise
+    except Exception as error:
+        folder.stop("failed", f"{type(error).__name__}: {error}")
+        raise
+    except KeyboardInterrupt:
+        folder.stop("interrupted", "Ctrl-C")
+        raise
+
+
+def _described(job: _Job, data: Any) -> str:
+    arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        return f"{len(arrays[0]):,} examples ({job.source})"
+    return f"data: {job.source}"
+
+
+def _say_end(reporter: Reporter, folder: runs.RunFolder, result: dict[str, Any]) -> None:
+    rate = result["examples_per_second"]
+    speed = f" ({rate:.1f} examples/sec)" if rate is not None else ""
+    plan = f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}"
+    metrics = {k: v for k, v in result.items() if isinstance(v, float) and v is not rate}
+    reporter.say(f"finished after {plan}: {as_text(metrics)}")
+    final = folder.path / runs.FINAL
+    if result["saved"] == "weights":
+        reporter.say(
+            f"{final} holds the weights only, for `load_weights`: Keras cannot describe the class "
+            "of the model. Give it a `get_config` that returns its constructor's arguments."
+        )
+    else:
+        reporter.say(f"the trained model is {final}")
+    reporter.say(f"next: kerasdist evaluate {folder.path}")
 
 
 class _Job:
@@ -74,38 +127,43 @@ class _Job:
     def __init__(self, options: FitOptions):
         self._options = options
         self.recipe: Recipe | None = None
-        self.validation: Any = None
         if options.recipe is not None:
             self.recipe = load_recipe(options.recipe, **options.settings)
             self.name = self.recipe.name
             self.source = self.recipe.source()
-            self.train = self.recipe.build_data("train")
-            self.validation = self.recipe.build_data("validation")
-        elif options.model is not None and options.data is not None:
+        elif options.model is not None:
             self.name, self.source = options.model.name, "provider"
-            self.train = _construct(options.data, options.data_arguments)
 
     def build_model(self) -> Any:
         if self.recipe is not None:
             return self.recipe.build_model()
         return _construct(self._options.model, self._options.model_arguments)
 
+    def build_data(self, split: str) -> Any:
+        if self.recipe is not None:
+            return self.recipe.build_data(split)
+        if split != "train":
+            raise KerasdistError(
+                f"Received the split {split!r} for {self.name!r}, which was trained on a provider "
+                "and has no such data. Expected the run of a recipe. Use `--split train` to read "
+                "the provider again."
+            )
+        return _construct(self._options.data, self._options.data_arguments)
+
     def config(self) -> dict[str, Any]:
         """Everything needed to run it again."""
         options = self._options
         config: dict[str, Any] = {"kerasdist": __version__}
         if self.recipe is not None:
-            bundled = options.recipe == self.recipe.name
-            config["recipe"] = self.recipe.name if bundled else str(self.recipe.path)
+            is_bundled = bundled().get(self.name) == self.recipe.path
+            config["recipe"] = self.name if is_bundled else str(self.recipe.path)
             config["settings"] = options.settings
         else:
-            config["model"] = f"{options.model.path}:{options.model.name}"
+            config["model"] = str(options.model)
             config["model_arguments"] = options.model_arguments
-            config["data"] = f"{options.data.path}:{options.data.name}"
+            config["data"] = str(options.data)
             config["data_arguments"] = options.data_arguments
-        config["options"] = {
-            k: v for k, v in options.run.items() if k not in ("json", "quiet", "verbose", "debug")
-        }
+        config["options"] = {k: v for k, v in options.run.items() if k not in OUTPUT_OPTIONS}
         return config
 
 
@@ -124,38 +182,35 @@ def _names(run: dict[str, Any]) -> list[str]:
     return list(resolve_names(run["devices"], soft=run["soft_placement"]))
 
 
-def evaluate(run: str, options: dict[str, Any]) -> int:
+def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
-    folder = Path(run)
-    if not (folder / runs.CONFIG).is_file():
-        raise KerasdistError(
-            f"Received the run {run!r}, which has no {runs.CONFIG}. Expected a run's folder. Name "
-            "one, for example runs/cifar10/0001."
-        )
-    if not (folder / runs.FINAL).is_file():
-        raise KerasdistError(
-            f"Received the run {run!r}, which has no {runs.FINAL}: it did not finish. Expected a "
-            "finished run. Train it to its end."
-        )
-    recipe = load_recipe(folder / runs.CONFIG)
-    data = recipe.build_data(options["split"])
+    saved = parse_fit([str(run)])
+    job = _Job(saved)
+    data = job.build_data(options["split"])
     results = training.evaluate(
-        _restored(recipe, data, folder / runs.FINAL),
+        _restored(job, data, run / runs.FINAL, saved.run["precision"]),
         data,
         batch_size=options["batch_size"],
+        steps=options["steps"],
         devices=_names(options),
     )
     if options["json"]:
-        print(json.dumps(results))
+        print(as_json(results))
     elif not options["quiet"]:
-        print(", ".join(f"{name} = {value:.4f}" for name, value in results.items()))
+        print(as_text(results))
     return 0
 
 
-def _restored(recipe: Recipe, data: Any, weights: Path) -> Any:
-    """The recipe's model, built by its own code, with arrays read from a file."""
-    model = recipe.build_model()
-    training.prepare(model, data)
+def _restored(job: _Job, data: Any, weights: Path, precision: str | None) -> Any:
+    """The model, built by its own code as for the training, with arrays read from a file."""
+    policy = keras.config.dtype_policy()
+    try:
+        if precision is not None:
+            keras.config.set_dtype_policy(precision)
+        model = job.build_model()
+        training.prepare(model, data)
+    finally:
+        keras.config.set_dtype_policy(policy)
     model.load_weights(weights)
     return model
 
@@ -164,7 +219,9 @@ def devices(options: dict[str, Any]) -> int:
     """`kerasdist devices`."""
     found = list_devices()
     if options["json"]:
-        print(json.dumps([vars(device) for device in found]))
+        for device in found:
+            print(as_json(vars(device)))
+    if options["json"] or options["quiet"]:
         return 0
     table = Table()
     for column in ("device", "description", 'taken by "auto"'):
@@ -178,13 +235,14 @@ def devices(options: dict[str, Any]) -> int:
 def verify(options: FitOptions) -> int:
     """`kerasdist verify`: the recipe for a few steps on each number of devices, compared."""
     run = options.run
-    counts = _counts(run["counts"])
+    counts = [int(count) for count in run["counts"].split(",")]
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     kind = "GPU" if num_gpus >= max(counts) else "CPU"
     if kind == "CPU":
         logical_cpus_if_more(max(counts))
     shards = run["shards"] or math.lcm(*counts, 4 if run["deterministic"] else 1)
     job = _Job(options)
+    data = job.build_data("train")
     batch_size = run["batch_size"]
     if batch_size is not None and batch_size < shards:
         raise KerasdistError(
@@ -195,48 +253,39 @@ def verify(options: FitOptions) -> int:
     for count in counts:
         names = [f"{kind}:{i}" for i in range(count)]
         arguments = {name: run[name] for name in _FIT_OPTIONS} | {"shards": shards}
-        history = training.fit(
-            job.build_model, job.train, devices=names, progress=False, **arguments
-        )
+        history = training.fit(job.build_model, data, devices=names, progress=False, **arguments)
+        if not isinstance(data, (dict, tuple, tf.data.Dataset)):
+            data = job.build_data("train")  # It may have been read to its end.
         metrics = {name: values[-1] for name, values in history.history.items()}
         weights = history.model.get_weights()
         outcomes.append((count, weights, metrics, runs.weights_sha256(history.model)))
     rows = [_compare(outcomes[0], outcome, run["deterministic"]) for outcome in outcomes]
     agree = all(row["agrees"] for row in rows)
     if run["json"]:
-        print(json.dumps({"agree": agree, "shards": shards, "steps": run["steps"], "rows": rows}))
+        print(as_json({"agree": agree, "shards": shards, "steps": run["steps"], "rows": rows}))
     elif not run["quiet"]:
         _print_verified(job.name, run, shards, rows, kind)
     return 0 if agree else 1
 
 
-def _counts(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise KerasdistError(
-            f"Received `--counts {text}`. Expected numbers of devices with commas between. Give for "
-            "example `--counts 1,2,4`."
-        )
-    return [int(part) for part in parts]
-
-
 def _compare(first: tuple, other: tuple, deterministic: bool) -> dict[str, Any]:
     _, weights, metrics, digest = first
-    largest = max(float(np.max(np.abs(w))) for w in weights)
-    gap = max(
-        float(np.max(np.abs(a - b))) for a, b in zip(weights, other[1], strict=True) if a.size
-    )
-    metric_gap = max(abs(value - other[2][name]) for name, value in metrics.items())
-    close = gap <= VERIFY_TOLERANCE * largest and metric_gap <= VERIFY_TOLERANCE * max(
-        1.0, *(abs(v) for v in metrics.values())
-    )
+    weights_gap = _largest([a - b for a, b in zip(weights, other[1], strict=True)])
+    metrics_gap = _largest([np.subtract(value, other[2][name]) for name, value in metrics.items()])
+    close = weights_gap <= VERIFY_TOLERANCE * _largest(weights)
+    close &= metrics_gap <= VERIFY_TOLERANCE * max(1.0, _largest(list(metrics.values())))
     return {
         "devices": other[0],
-        "weights_difference": gap,
-        "metrics_difference": metric_gap,
+        "weights_difference": weights_gap,
+        "metrics_difference": metrics_gap,
         "weights_sha256": other[3],
-        "agrees": digest == other[3] if deterministic else close,
+        "agrees": bool(digest == other[3] if deterministic else close),
     }
+
+
+def _largest(arrays: list) -> float:
+    """NaN if there is one: it is close to nothing."""
+    return float(np.max([np.max(np.abs(array)) for array in arrays if np.size(array)]))
 
 
 def _print_verified(name: str, run: dict, shards: int, rows: list[dict], kind: str) -> None:

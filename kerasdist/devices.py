@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -156,10 +157,14 @@ def _of_kind(kind: str, indices: Sequence[int], received, soft: bool) -> tuple[s
         name = f"{kind}:{index}"
         if name not in present:
             if not soft:
+                fix = "Choose among those, or take the nearest instead with `--soft-placement`."
+                if kind == "CPU":
+                    fix += (
+                        f" `kerasdist.logical_cpus({index + 1})` right after the import adds some."
+                    )
                 raise KerasdistError(
                     f"Received `devices={received!r}`, but there is no device {name!r}. "
-                    f"{_expected()} Choose among those, or take the nearest instead with "
-                    "`--soft-placement`."
+                    f"{_expected()} {fix}"
                 )
             pool = present or _names("CPU")
             name = pool[min(index, len(pool) - 1)]
@@ -173,17 +178,26 @@ def _of_kind(kind: str, indices: Sequence[int], received, soft: bool) -> tuple[s
     return tuple(chosen)
 
 
+def _is_number(value) -> bool:
+    """Also NumPy's whole numbers, and digits as the command line has them."""
+    if isinstance(value, str):
+        return value.strip().isdigit()
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
     """The names that `devices` stands for, for example `("GPU:0", "GPU:1")`."""
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     kind = "GPU" if has_gpu else "CPU"
-    if isinstance(devices, str) and devices.isdigit():
+    if _is_number(devices):
         devices = int(devices)
     if devices is None or devices == "auto":
         return tuple(_names("GPU")) if has_gpu else ("CPU:0",)
-    if isinstance(devices, int) and not isinstance(devices, bool):
+    if _is_number(devices):
         if devices < 1:
-            raise KerasdistError(f"Received `devices={devices!r}`. {_expected()} Ask for 1 or more.")
+            raise KerasdistError(
+                f"Received `devices={devices!r}`. {_expected()} Ask for 1 or more."
+            )
         if kind == "CPU" and not soft:
             logical_cpus_if_more(devices)
         return _of_kind(kind, range(devices), devices, soft)
@@ -193,12 +207,10 @@ def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
             return ("CPU:0",)
         if text == "gpu":
             return _of_kind("GPU", range(len(_names("GPU")) or 1), devices, soft)
-        if re.fullmatch(r"cpu:\d+", devices.lower()) and not devices.startswith("/"):
+        # In small letters a number of logical CPUs, as in "cpu:4"; "CPU:1" is the device of that
+        # name, which is what `kerasdist devices` lists, and so is "cpu:0".
+        if re.fullmatch(r"cpu:0*[1-9]\d*", devices):
             count = int(text.split(":")[1])
-            if count < 1:
-                raise KerasdistError(
-                    f"Received `devices={devices!r}`. {_expected()} Ask for 1 or more."
-                )
             if not soft:
                 logical_cpus_if_more(count)
             return _of_kind("CPU", range(count), devices, soft)
@@ -215,7 +227,9 @@ def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
     if isinstance(devices, Sequence) and devices:
         names: list[str] = []
         for item in devices:
-            if isinstance(item, str) and not item.isdigit():
+            if _is_number(item):
+                names += _of_kind(kind, [int(item)], devices, soft)
+            elif isinstance(item, str):
                 single = re.fullmatch(r"/?(?:device:)?(cpu|gpu):(\d+)", item.strip().lower())
                 if not single:
                     raise KerasdistError(
@@ -223,8 +237,6 @@ def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
                         "Name devices like 'GPU:0'."
                     )
                 names += _of_kind(single[1].upper(), [int(single[2])], devices, soft)
-            elif isinstance(item, (int, str)) and not isinstance(item, bool):
-                names += _of_kind(kind, [int(item)], devices, soft)
             else:
                 raise KerasdistError(
                     f"Received `devices={devices!r}` with the item {item!r}. {_expected()} "

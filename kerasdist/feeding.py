@@ -11,8 +11,14 @@ import tensorflow as tf
 
 from kerasdist.data import Stream
 from kerasdist.errors import KerasdistError
-from kerasdist.inspection import Labels, label_message, not_finite_message
-from kerasdist.models import named_leaves, read
+from kerasdist.inspection import (
+    Labels,
+    check_shapes,
+    label_message,
+    not_finite_message,
+    sizes_message,
+)
+from kerasdist.models import fields_read, targets_read
 
 _MARK = "kerasdist-check:"
 
@@ -27,27 +33,45 @@ class Feed:
         prepare: Callable[[tf.data.Dataset, int, int], tf.data.Dataset],
         name: str = "data",
     ):
-        self._stream = stream
+        self.stream = stream
         self._prepare = prepare
         self._name = name
+        self._iterator: Any = None
+        self._goes_on = False
         self.epoch = 0
         self.position = 0
-        self.iterator: Any = None
 
     def open(self, epoch: int, position: int = 0) -> None:
-        """Goes to a batch of a pass."""
+        """Goes to a batch of a pass. Nothing is read before the iterator is asked for.
+
+        What cannot be read again goes on where it was, if its pass was not used to the end.
+        """
         self.epoch, self.position = epoch, position
-        dataset = self._stream.open(epoch, position)
-        self.iterator = iter(self._prepare(dataset, epoch, position))
+        self._goes_on = self.stream.is_forward_only and self._iterator is not None
+        if not self._goes_on:
+            self._iterator = None
+
+    @property
+    def iterator(self) -> Any:
+        if self._iterator is None:
+            dataset = self.stream.open(self.epoch, self.position)
+            self._iterator = iter(self._prepare(dataset, self.epoch, self.position))
+        return self._iterator
 
     def advance(self, num_batches: int) -> None:
+        """Counts batches that were used. Raises what went wrong in reading a while ago."""
         self.position += num_batches
+        self.stream.check()
 
     def is_over(self) -> bool:
         """At the end of a dataset: whether the pass is over. Raises what went wrong in reading."""
-        rest = self._stream.reopen()
+        rest = self.stream.reopen()
         if rest is not None:
-            self.iterator = iter(self._prepare(rest, self.epoch, self.position))
+            self._iterator = iter(self._prepare(rest, self.epoch, self.position))
+            return False
+        self._iterator = None
+        if self._goes_on and self.position == 0:
+            self._goes_on = False  # The last pass had been used up, and nobody had noticed.
             return False
         if self.position == 0:
             raise KerasdistError(
@@ -58,9 +82,38 @@ class Feed:
         return True
 
     def close(self) -> None:
-        # The iterator first: its threads read from the stream.
-        self.iterator = None
-        self._stream.close()
+        # The stream first: deleting an iterator waits for its threads, which wait for the stream.
+        self.stream.close()
+        self._iterator = None
+
+
+def element_spec(stream: Stream, augment: Callable | None) -> Any:
+    """The spec of the batches that the model gets; None if there are none."""
+    if augment is not None and not callable(augment):
+        raise KerasdistError(
+            f"Received `augment={augment!r}`. Expected a function of a batch and a seed. Write "
+            "`def augment(batch, seed)`, which returns the batch."
+        )
+    spec = stream.element_spec
+    return spec if augment is None or spec is None else _augmented_spec(spec, augment)
+
+
+def _augmented_spec(spec: Any, augment: Callable) -> Any:
+    @tf.function
+    def traced(batch, seed):
+        return augment(batch, seed)
+
+    seed = tf.TensorSpec([2], tf.int64)
+    outputs = traced.get_concrete_function(spec, seed).structured_outputs
+    for tensor in tf.nest.flatten(outputs):
+        if tensor is None or not tensor.shape.rank:
+            found = tensor if tensor is None else f"a tensor of the shape {tensor.shape}"
+            raise KerasdistError(
+                f"Received {found} from `augment`. Expected a batch like the one it was given, of "
+                "known shapes. Return the batch, and use `tf.ensure_shape` after "
+                "`tf.numpy_function`."
+            )
+    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), outputs)
 
 
 def preparation(
@@ -74,28 +127,38 @@ def preparation(
     need_targets: bool = True,
 ) -> Callable[[tf.data.Dataset, int, int], tf.data.Dataset]:
     """What happens to batches on the host: `(dataset, epoch, position) -> dataset`."""
+    # Data in memory was checked at once, and before anything was compiled.
+    check = _checker(model, labels, name) if stream.arrays is None else None
+    known = stream.element_spec
 
     def prepare(dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
-        if stream.arrays is None:
-            check = _checker(model, labels, name, need_targets)
-            numbers = tf.data.Dataset.range(position, tf.int64.max)
-            dataset = tf.data.Dataset.zip(numbers, dataset).map(
-                check, num_parallel_calls=tf.data.AUTOTUNE
-            )
+        nonlocal known
+        if dataset.element_spec != known and need_targets:
+            known = dataset.element_spec
+            spec = known if augment is None else _augmented_spec(known, augment)
+            check_shapes(model, spec, stream.last_change)
+        if check is not None:
+            # In turn for a reader's batches: each parallel call would take one out of its buffer.
+            parallel = None if stream.read_ahead == 1 else tf.data.AUTOTUNE
+            dataset = _numbered(dataset, position).map(check, num_parallel_calls=parallel)
         if augment is not None:
-            numbers = tf.data.Dataset.range(position, tf.int64.max)
 
             def augmented(number, batch):
                 return augment(batch, position_seed(seed, epoch, number))
 
-            dataset = tf.data.Dataset.zip(numbers, dataset).map(
+            dataset = _numbered(dataset, position).map(
                 augmented, num_parallel_calls=tf.data.AUTOTUNE
             )
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        return dataset.prefetch(stream.read_ahead)
 
     return prepare
 
 
+def _numbered(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
+    return tf.data.Dataset.zip(tf.data.Dataset.range(first, tf.int64.max), dataset)
+
+
+@tf.autograph.experimental.do_not_convert
 def position_seed(seed: int, epoch: int, number: tf.Tensor) -> tf.Tensor:
     """A seed for the stateless random functions: a function of (seed, global position)."""
     of_pass = tf.random.stateless_uniform(
@@ -111,34 +174,40 @@ def position_seed(seed: int, epoch: int, number: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _checker(model: keras.Model, labels: tuple[Labels, ...], name: str, need_targets: bool):
+def _checker(model: keras.Model, labels: tuple[Labels, ...], name: str):
+    @tf.autograph.experimental.do_not_convert
     def check(number, batch):
-        example = read(model, batch, need_targets=need_targets)
-        place = "batch {}"
-        for role in ("x", "y", "sample_weight"):
-            for path, tensor in named_leaves(getattr(example, role)):
-                if not tensor.dtype.is_floating:
-                    continue
-                message = not_finite_message(name, f"{role}/{path}".rstrip("/"), place)
-                _assert(tf.reduce_all(tf.math.is_finite(tensor)), message, (number,))
-        for label in labels:
-            if example.y is None:
-                continue
-            values = tf.cast(label.of(example.y), tf.int64)
+        place = "batch {} (from 0)"
+        checks = []
+        fields = fields_read(model, batch)
+        if fields:
+            sizes = tf.stack([tf.shape(tensor)[0] for _, tensor in fields])
+            is_even = tf.reduce_all((sizes == sizes[0]) & (sizes > 0))
+            message = sizes_message(name, ", ".join(path for path, _ in fields), "{}", place)
+            checks.append(_assert(is_even, message, (sizes, number)))
+        for path, tensor in fields:
+            if tensor.dtype.is_floating:
+                finite = tf.reduce_all(tf.math.is_finite(tensor))
+                message = not_finite_message(name, path, place)
+                checks.append(_assert(finite, message, (number,)))
+        y = targets_read(model, batch)
+        for label in labels if y is not None else ():
+            values = tf.cast(label.of(y), tf.int64)
             wrong = (values < 0) | (values >= label.num_classes)
             if label.ignored is not None:
                 wrong &= values != label.ignored
             message = label_message(name, label, "{}", place)
             first = tf.reduce_max(tf.where(wrong, values, tf.int64.min))
-            _assert(tf.logical_not(tf.reduce_any(wrong)), message, (first, number))
-        return batch
+            checks.append(_assert(tf.logical_not(tf.reduce_any(wrong)), message, (first, number)))
+        with tf.control_dependencies(checks):
+            return tf.nest.map_structure(tf.identity, batch)
 
     return check
 
 
-def _assert(condition, message: str, values: tuple) -> None:
+def _assert(condition, message: str, values: tuple) -> tf.Operation:
     text = tf.strings.format(f"{_MARK}{message}{_MARK}", values)
-    tf.debugging.Assert(condition, [text])
+    return tf.debugging.Assert(condition, [text])
 
 
 def translate(error: tf.errors.OpError) -> KerasdistError | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist import pure
-from kerasdist.errors import KerasdistError
-from kerasdist.models import Example, named_leaves, read
+from kerasdist.errors import KerasdistError, closest
+from kerasdist.models import Example, fields_read, read, targets_read
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def refuse_unsupported(model: keras.Model) -> None:
             raise KerasdistError(
                 f"Received the optimizer {kind!r} with `gradient_accumulation_steps={steps}`. "
                 "Expected none: it cannot run on several devices (Keras 3.15). Leave it out and "
-                f"give `fit` {steps} times the `batch_size` with `shards={steps}` times the devices."
+                f"give `fit` {steps} times the `batch_size`, with `shards` {steps} times the "
+                "devices."
             )
         if optimizer.ema_overwrite_frequency and optimizer.use_ema:
             raise KerasdistError(
@@ -80,33 +83,61 @@ def refuse_unsupported(model: keras.Model) -> None:
 
 
 def check_precision(model: keras.Model, precision: str | None) -> None:
-    """A built model keeps its precision: asking for another is an error."""
+    """A layer keeps the policy it was made with: asking for another is an error."""
     if precision is None:
         return
-    for layer in pure.all_layers(model):
-        own = layer.dtype_policy.name
-        if layer.variables and own != precision:
-            raise KerasdistError(
-                f"Received `precision={precision!r}` for a model whose layer {layer.name!r} was "
-                f"built with the policy {own!r}. Expected the same for both. Pass `fit` a function "
-                "that builds the model, or build it after "
-                f"`keras.config.set_dtype_policy({precision!r})`."
-            )
+    layers = [layer for layer in pure.all_layers(model) if layer is not model] or [model]
+    own = [layer.dtype_policy.name for layer in layers]
+    # A mixed model's last layers are often float32 on purpose.
+    other = [i for i, name in enumerate(own) if name != precision]
+    if precision in own:
+        other = [i for i in other if own[i] != "float32"]
+    if other:
+        raise KerasdistError(
+            f"Received `precision={precision!r}` for a model whose layer {layers[other[0]].name!r} "
+            f"was made with the policy {own[other[0]]!r}. Expected the same for both. Pass `fit` a "
+            "function that builds the model, or build it after "
+            f"`keras.config.set_dtype_policy({precision!r})`."
+        )
 
 
-def check_features(model: keras.Model, spec: Any) -> Example:
-    """Reads a spec of batches as the model will, and refuses features that are no numbers."""
-    example = read(model, spec)
-    for path, leaf in named_leaves(example.x):
+def check_features(model: keras.Model, spec: Any, *, need_targets: bool = True) -> Example:
+    """Reads a spec of batches as the model will, and refuses what is missing or no number."""
+    example = read(model, spec, need_targets=need_targets)
+    for path, leaf in fields_read(model, spec):
         if leaf.dtype == tf.string:
-            names = getattr(model, "features", None)
-            where = repr(names) if isinstance(names, str) else path or "x"
+            role = "feature" if any(leaf is x for x in tf.nest.flatten(example.x)) else "target"
             raise KerasdistError(
-                f"Received strings as the feature {where}. Expected numbers: devices cannot hold "
+                f"Received strings as the {role} {path!r}. Expected numbers: devices cannot hold "
                 "strings. Map them to numbers in the data, for example with "
                 "`keras.layers.StringLookup` in a `map`."
             )
+    if isinstance(example.x, Mapping):
+        _check_inputs(model, example.x)
+    needs_targets = need_targets and not pure.overrides(model, "compute_loss")
+    if needs_targets and getattr(model, "loss", None) is not None and example.y is None:
+        names = sorted(str(name) for name in spec) if isinstance(spec, Mapping) else None
+        raise KerasdistError(
+            f"Received data with {f'the fields {names}' if names else 'features alone'} and no "
+            f"targets for {type(model).__name__!r}, whose loss compares with them. Expected "
+            "`(features, targets)`, or a `kerasdist.Model` that names its `features` and "
+            "`targets`. Add the targets."
+        )
     return example
+
+
+def _check_inputs(model: keras.Model, x: Mapping) -> None:
+    """The inputs of a functional model by name."""
+    if not isinstance(model, keras.Sequential) and getattr(model, "inputs", None):
+        structure = model.input
+        names = structure if isinstance(structure, Mapping) else [t.name for t in model.inputs]
+        for name in names:
+            if name not in x:
+                raise KerasdistError(
+                    f"Received data with the features {sorted(str(n) for n in x)}, but the model "
+                    f"has the input {name!r}. Expected a field of that name.{closest(name, x)} "
+                    "Rename the field, or the input."
+                )
 
 
 def inspect(model: keras.Model, spec: Any) -> Findings:
@@ -125,16 +156,11 @@ def inspect(model: keras.Model, spec: Any) -> Findings:
     except KerasdistError:
         raise
     except Exception as error:
-        shapes = tf.nest.map_structure(lambda s: f"{s.dtype.name}{tuple(s.shape)}", spec)
-        raise KerasdistError(
-            f"Received batches of {shapes}, which the model {name!r} or its loss cannot read: "
-            f"{_first_line(error)} Expected shapes and types that fit. Change the data or the "
-            "model; a traceback is shown above this one."
-        ) from error
+        raise _unreadable(model, "batches", spec, error) from error
     if forward.loss is None:
         raise KerasdistError(
-            f"Received the model {name!r} without a loss. Expected one. Call `model.compile(loss=…)`, "
-            "override `compute_loss`, or use `add_loss` in a layer."
+            f"Received the model {name!r} without a loss. Expected one. Call "
+            "`model.compile(loss=...)`, override `compute_loss`, or use `add_loss` in a layer."
         )
     for metric in pure.tracked_metrics(model):
         touched = {id(v) for v in metric.variables} & forward.updated_metrics
@@ -145,6 +171,7 @@ def inspect(model: keras.Model, spec: Any) -> Findings:
                 "one of Keras's own classes there, for example `keras.metrics.Mean`. Use one, or "
                 "pass the metric to `compile(metrics=[...])`."
             )
+    _check_targets(model, example.y, outputs)
     gather = pure.overrides(model, "compute_metrics") or not all(
         pure.adds_up(m) for m in pure.compiled_metrics(model)
     )
@@ -156,14 +183,70 @@ def inspect(model: keras.Model, spec: Any) -> Findings:
     )
 
 
+def check_shapes(model: keras.Model, spec: Any, where: str) -> None:
+    """Whether a built model can read batches of other sizes than the first one's."""
+    try:
+        _trace(model, spec)
+    except KerasdistError:
+        raise
+    except Exception as error:
+        raise _unreadable(model, where, spec, error) from error
+
+
+def _unreadable(model: keras.Model, what: str, spec: Any, error: Exception) -> KerasdistError:
+    shapes = tf.nest.map_structure(lambda s: f"{s.dtype.name}{tuple(s.shape)}", spec)
+    return KerasdistError(
+        f"Received {what} ({shapes}), which the model {type(model).__name__!r} or its loss cannot "
+        f"read: {_first_line(error)} Expected shapes and types that fit. Change the data or the "
+        "model; a traceback is shown above this one."
+    )
+
+
+# Losses that compare number by number. Keras would repeat a single number to fit the other side.
+_ELEMENTWISE = {
+    getattr(keras.losses, name)
+    for name in (
+        "mean_squared_error",
+        "mean_absolute_error",
+        "mean_absolute_percentage_error",
+        "mean_squared_logarithmic_error",
+        "huber",
+        "log_cosh",
+        "poisson",
+        "binary_crossentropy",
+    )
+}
+
+
+def _check_targets(model: keras.Model, y: Any, outputs: Any) -> None:
+    """Targets and outputs of one shape, where the loss compares them number by number."""
+    loss = getattr(model, "loss", None)
+    if not isinstance(y, tf.TensorSpec) or not isinstance(outputs, tf.TensorSpec):
+        return
+    if isinstance(loss, (dict, list, tuple)) or loss is None:
+        return
+    loss = keras.losses.get(loss)
+    if getattr(loss, "fn", loss) not in _ELEMENTWISE or y.shape.rank != outputs.shape.rank:
+        return
+    if not y.shape[1:].is_compatible_with(outputs.shape[1:]):
+        raise KerasdistError(
+            f"Received targets of the shape {tuple(y.shape)} for outputs of the shape "
+            f"{tuple(outputs.shape)}. Expected the same: the loss compares number by number. "
+            "Change the data, or the model's last layer."
+        )
+
+
 def build_for_prediction(model: keras.Model, spec: Any) -> None:
     """Builds a model from the features alone."""
     if spec is None:
         raise KerasdistError(
             "Received `data` without a single batch. Expected at least one. Check how it is read."
         )
-    example = read(model, spec, need_targets=False)
-    pure.build(model, Example(example.args, example.x, None, None))
+    example = check_features(model, spec, need_targets=False)
+    try:
+        pure.build(model, Example(example.args, example.x, None, None))
+    except Exception as error:
+        raise _unreadable(model, "batches", spec, error) from error
 
 
 def _trace(model: keras.Model, spec: Any):
@@ -205,36 +288,36 @@ def _labels(model: keras.Model, outputs: Any):
 
 
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The line of a message that says what is wrong, without Keras's frame around it."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    frame = ("Exception encountered when calling", "in user code:", "File ", "Arguments received")
+    lines = [line for line in lines if not line.startswith(frame)]
     return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
 
 
 def check_arrays(model: keras.Model, arrays: Any, labels: tuple[Labels, ...], name: str) -> None:
     """The checks of a stream's batches, over data that is in memory, at once."""
-    example = read(model, arrays)
-    for role in ("x", "y", "sample_weight"):
-        for path, array in named_leaves(getattr(example, role)):
-            if array.dtype.kind != "f":
-                continue
-            bad = _first_not_finite(array)
-            if bad is not None:
-                raise KerasdistError(not_finite_message(name, f"{role}/{path}".rstrip("/"), bad))
-    for label in labels:
-        values = label.of(example.y)
+    for path, array in fields_read(model, arrays):
+        bad = _first_not_finite(array) if array.dtype.kind == "f" else None
+        if bad is not None:
+            raise KerasdistError(not_finite_message(name, path, f"example {bad} (from 0)"))
+    y = targets_read(model, arrays)
+    for label in labels if y is not None else ():
+        values = label.of(y)
         wrong = (values < 0) | (values >= label.num_classes)
         if label.ignored is not None:
             wrong &= values != label.ignored
         if wrong.any():
-            index = int(np.argwhere(wrong)[0][0])
-            message = label_message(name, label, f"{values[wrong].flat[0]}", f"example {index}")
-            raise KerasdistError(message)
+            place = f"example {int(np.argwhere(wrong)[0][0])} (from 0)"
+            raise KerasdistError(label_message(name, label, f"{values[wrong].flat[0]}", place))
 
 
-def _first_not_finite(array: np.ndarray, rows: int = 4096) -> str | None:
+def _first_not_finite(array: np.ndarray, rows: int = 4096) -> int | None:
     for start in range(0, len(array), rows):
         bad = ~np.isfinite(array[start : start + rows])
         if bad.any():
-            return f"example {start + int(np.argwhere(bad)[0][0])}"
+            return start + int(np.argwhere(bad)[0][0])
     return None
 
 
@@ -246,9 +329,16 @@ def not_finite_message(name: str, where: str, place: str) -> str:
     )
 
 
+def sizes_message(name: str, names: str, sizes: str, place: str) -> str:
+    return (
+        f"Received `{name}` with {sizes} examples ({names}; {place}). Expected the same number in "
+        "each field, and at least one. Look at how this batch is made."
+    )
+
+
 def label_message(name: str, label: Labels, value: str, place: str) -> str:
     return (
         f"Received the label {value} in `{name}` ({place}). Expected classes from 0 to "
-        f"{label.num_classes - 1}: the model has {label.num_classes} outputs. Correct the label, or "
-        "give the model as many outputs as there are classes."
+        f"{label.num_classes - 1}: the model has {label.num_classes} outputs. Correct the label, "
+        "or give the model as many outputs as there are classes."
     )

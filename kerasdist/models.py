@@ -76,11 +76,15 @@ def _one_or_tuple(values: tuple) -> Any:
 def _field(batch: Mapping, name: str, role: str, model: keras.Model) -> Any:
     if name not in batch:
         raise KerasdistError(
-            f"Received data with the fields {sorted(batch)}, but "
+            f"Received data with the fields {_names(batch)}, but "
             f"`{type(model).__name__}.{role}` names {name!r}. Expected a field of that name."
             f"{closest(name, batch)} Rename the field, or change `{role}`."
         )
     return batch[name]
+
+
+def _names(batch: Mapping) -> list[str]:
+    return sorted(str(name) for name in batch)
 
 
 def read(model: keras.Model, batch: Any, *, need_targets: bool = True) -> Example:
@@ -90,13 +94,16 @@ def read(model: keras.Model, batch: Any, *, need_targets: bool = True) -> Exampl
     names its fields is matched by position, as `idx_mapping` did; other models follow Keras's
     convention `(x, y, sample_weight)`.
     """
-    features = _as_tuple(getattr(model, "features", None)) if isinstance(model, Model) else ()
-    if not features:
+    names = _contract(model)
+    if not names:
         return _read_keras(model, batch, need_targets)
-    targets = _as_tuple(model.targets)
-    weight = model.sample_weight
+    features, targets, weight = (
+        _as_tuple(model.features),
+        _as_tuple(model.targets),
+        model.sample_weight,
+    )
     if not isinstance(batch, Mapping):
-        batch = _by_position(model, batch, (*features, *targets, *_as_tuple(weight)), len(features))
+        batch = _by_position(model, batch, names, len(features))
     args = tuple(_field(batch, name, "features", model) for name in features)
     if not need_targets and any(name not in batch for name in targets):
         return Example(args, _one_or_tuple(args), None, None)
@@ -107,8 +114,21 @@ def read(model: keras.Model, batch: Any, *, need_targets: bool = True) -> Exampl
     return Example(args, _one_or_tuple(args), _one_or_tuple(y) if y else None, sample_weight)
 
 
+def _contract(model: keras.Model) -> tuple[str, ...]:
+    """The fields that a model names, in order; none if it follows Keras's convention."""
+    if not isinstance(model, Model) or not _as_tuple(model.features):
+        return ()
+    return tuple(
+        f for part in (model.features, model.targets, model.sample_weight) for f in _as_tuple(part)
+    )
+
+
+def _as_positions(batch: Any) -> tuple:
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+
+
 def _by_position(model: keras.Model, batch: Any, names: tuple[str, ...], at_least: int) -> dict:
-    values = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    values = _as_positions(batch)
     if not at_least <= len(values) <= len(names):
         raise KerasdistError(
             f"Received batches of {len(values)} positions. Expected {len(names)}, in the order of "
@@ -121,14 +141,11 @@ def _by_position(model: keras.Model, batch: Any, names: tuple[str, ...], at_leas
 def _read_keras(model: keras.Model, batch: Any, need_targets: bool) -> Example:
     if isinstance(batch, Mapping) and need_targets and isinstance(model, Model):
         raise KerasdistError(
-            f"Received data with the fields {sorted(batch)} for `{type(model).__name__}`, which "
+            f"Received data with the fields {_names(batch)} for `{type(model).__name__}`, which "
             "does not say which of them it reads. Expected the class attributes `features` and "
-            f"`targets`. Add for example `features = {sorted(batch)[0]!r}`."
+            f"`targets`. Add for example `features = {_names(batch)[0]!r}`."
         )
-    if isinstance(batch, list):
-        batch = tuple(batch)
-    if not isinstance(batch, tuple):
-        batch = (batch,)
+    batch = _as_positions(batch)
     if not 1 <= len(batch) <= 3:
         raise KerasdistError(
             f"Received batches of {len(batch)} positions. Expected `(x,)`, `(x, y)` or "
@@ -137,6 +154,35 @@ def _read_keras(model: keras.Model, batch: Any, need_targets: bool) -> Example:
         )
     x, y, sample_weight = (*batch, None, None)[:3]
     return Example((x,), x, y, sample_weight)
+
+
+def fields_read(model: keras.Model, batch: Any) -> list[tuple[str, Any]]:
+    """`(name, tensor)` of what `read` takes from a batch, as far as it is there."""
+    names = _contract(model)
+    if not names:
+        example = _read_keras(model, batch, need_targets=False)
+        batch = {"x": example.x, "y": example.y, "sample_weight": example.sample_weight}
+        names = tuple(batch)
+    elif not isinstance(batch, Mapping):
+        batch = dict(zip(names, _as_positions(batch), strict=False))
+    return [
+        (f"{name}/{path}".rstrip("/"), leaf)
+        for name in names
+        for path, leaf in named_leaves(batch.get(name))
+    ]
+
+
+def targets_read(model: keras.Model, batch: Any) -> Any:
+    """The targets of a batch as `read` gives them, None where they are not there."""
+    names = _contract(model)
+    if not names:
+        return _read_keras(model, batch, need_targets=False).y
+    if not isinstance(batch, Mapping):
+        batch = dict(zip(names, _as_positions(batch), strict=False))
+    targets = _as_tuple(model.targets)
+    if not targets or any(name not in batch for name in targets):
+        return None
+    return _one_or_tuple(tuple(batch[name] for name in targets))
 
 
 def ensure_compiled(model: keras.Model) -> None:

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from kerasdist import recipes
-from kerasdist.errors import KerasdistError, closest
+from kerasdist.errors import KerasdistError
+from kerasdist.parsing import Option, Options, parse
 from kerasdist.signatures import REQUIRED, ClassFile
 
-
-@dataclass(frozen=True)
-class Option:
-    """One option: its type, its default or `REQUIRED`, and what the help and the errors say."""
-
-    kind: Any
-    default: Any
-    meaning: str
-    hint: str | None = None
-    aliases: tuple[str, ...] = ()
-    expected: str | None = None
-    example: str | None = None
-    valid: Callable[[Any], bool] | None = None
-
-
-Options = Mapping[str, Option]
-
 # What resolve_names of kerasdist.devices reads; whether such a device exists, TensorFlow must say.
-_DEVICE = r"(/?(device:)?(cpu|gpu)(:\d+)?)"
-_DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}|(\d+|{_DEVICE})(\s*,\s*(\d+|{_DEVICE}))+", re.I)
+_DEVICE = r"/?(device:)?(cpu|gpu)"
+_ITEM = rf"(\d+|{_DEVICE}:\d+)"
+_DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}(:\d+)?|{_ITEM}(\s*,\s*{_ITEM})+", re.I)
 _COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
 
 
@@ -65,7 +46,9 @@ RUN_OPTIONS: Options = {
     "batch_size": _count(None, "examples of one step, over all devices", "128"),
     "epochs": _count(1, "passes over the training data"),
     "steps": _count(None, "steps to train instead of epochs", "1000"),
-    "shards": _count(None, "equal parts of a batch: a multiple of the devices, and more save memory"),
+    "shards": _count(
+        None, "equal parts of a batch: a multiple of the devices, and more save memory"
+    ),
     "deterministic": Option(bool, False, "the same bits on any number of devices"),
     "precision": Option(
         Literal[
@@ -134,16 +117,6 @@ VERIFY_OPTIONS: Options = {
 _RECIPE_ONLY = ("data_dir", "source")
 # A run is begun anew from its config.json: not in the same folder, and not for two steps only.
 _NOT_REPEATED = ("run_dir", "dry_run")
-# The names that AutoMultiGPU and the CIFAR-10 tutorial had.
-_OLD_NAMES = {
-    "num_gpus": "devices",
-    "max_steps": "steps",
-    "train_dir": "run_dir",
-    "model_dir": "run_dir",
-    "model_name": "run_dir",
-    "iter_verbose": "log_every",
-    "initial_learning_rate": "learning_rate",
-}
 
 
 @dataclass(frozen=True)
@@ -164,14 +137,14 @@ def parse_fit(
 ) -> FitOptions:
     """Parses the arguments of `fit`, or of a command like it with other run options."""
     if argv and argv[0] in ("-h", "--help") and not _is_given(argv, "--model"):
-        _parse({"run": options, "output": OUTPUT_OPTIONS}, ["--help"], f"{prog} RECIPE", _overview())
+        parse({"run": options, "output": OUTPUT_OPTIONS}, ["--help"], f"{prog} RECIPE", _overview())
     if argv and argv[0].startswith("-"):
         if _is_given(argv, "--model") or _is_given(argv, "--data"):
             return _parse_bare(argv, prog, options)
         raise KerasdistError(
-            f"Received {argv[0]!r} where the recipe belongs. Expected `{prog} RECIPE [options]`, or "
-            "`--model FILE.py:Class --data FILE.py:Class`. Name the recipe first: a folder, or one "
-            f"that comes with the package ({', '.join(recipes.bundled())})."
+            f"Received {argv[0]!r} where the recipe belongs. Expected `{prog} RECIPE [options]`, "
+            "or `--model FILE.py:Class --data FILE.py:Class`. Name the recipe first: a folder, or "
+            f"one that comes with the package ({', '.join(recipes.bundled())})."
         )
     if not argv:
         raise KerasdistError(
@@ -189,11 +162,9 @@ def parse_fit(
         return _parse_bare(rest, f"{prog} {recipe}", options, saved)
     path, settings = recipes.find(recipe)
     own = _recipe_options(path, settings)
-    options = {
-        k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY
-    }
+    options = {k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY}
     groups = {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
-    values = _parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
+    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
     # The recipe's own checks come before TensorFlow is imported, too.
     recipes.load_recipe(path, **values[path.name])
     shared = {k: v for k, v in values[path.name].items() if k in RUN_OPTIONS}
@@ -208,10 +179,10 @@ def _overview() -> str:
     lines = [
         "RECIPE is one of",
         "  a folder with config.py, data.py and model.py",
-        "  config.json of a run, or the run's folder: the same again",
-        "  the name of a recipe that comes with the package:",
+        "  the config.json of a run, or its folder: the same again",
+        "  a recipe that comes with the package:",
         *(f"    {name}: {recipes.summary(path)}" for name, path in recipes.bundled().items()),
-        "or, instead of a recipe, --model FILE.py:Class --data FILE.py:Class",
+        "  nothing, but --model FILE.py:Class --data FILE.py:Class",
         "",
         "A recipe's own settings are options too: RECIPE --help lists them.",
     ]
@@ -272,9 +243,14 @@ def _parse_bare(
         options["batch_size"] = dataclasses.replace(
             options["batch_size"], default=own_batch_size.default
         )
-    groups = {"run": options, "model": model_options, "data": data_options, "output": OUTPUT_OPTIONS}
+    groups = {
+        "run": options,
+        "model": model_options,
+        "data": data_options,
+        "output": OUTPUT_OPTIONS,
+    }
     prog = prog if saved is not None else f"{prog} --model FILE.py:Class --data FILE.py:Class"
-    values = _parse(groups, rest, prog, "", prefixed=("model", "data"))
+    values = parse(groups, rest, prog, "", prefixed=("model", "data"))
     run = {**values["run"], **values["output"]}
     data_arguments = values["data"]
     if own_batch_size is not None:
@@ -323,158 +299,5 @@ def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
 
 def parse_options(options: Options, argv: list[str], prog: str) -> dict[str, Any]:
     """Parses plain options for the smaller commands."""
-    values = _parse({"run": options, "output": OUTPUT_OPTIONS}, argv, prog, "")
+    values = parse({"run": options, "output": OUTPUT_OPTIONS}, argv, prog, "")
     return {**values["run"], **values["output"]}
-
-
-def _parse(
-    groups: Mapping[str, Options],
-    argv: list[str],
-    prog: str,
-    description: str,
-    prefixed: tuple[str, ...] = (),
-) -> dict[str, dict[str, Any]]:
-    """Values by group and name. A group is a box of the help, and with `prefixed` in the names."""
-    fields: list[Any] = []
-    flags: dict[str, Option] = {}
-    for index, (title, options) in enumerate(groups.items()):
-        inner: list[Any] = []
-        for name, option in options.items():
-            flag = f"--{title}." if title in prefixed else "--"
-            flag += name.replace("_", "-")
-            flags[flag] = option
-            kind = _annotated(flag, option, prefix_name=title in prefixed)
-            # A factory, since a dataclass refuses lists as defaults.
-            default = dataclasses.field(default_factory=lambda value=option.default: value)
-            inner.append((name, kind, default))
-        if inner:
-            box = dataclasses.make_dataclass("Options", inner, frozen=True)
-            box.__doc__ = ""
-            fields.append((f"group_{index}", Annotated[box, tyro.conf.arg(name=title)]))
-    parser = dataclasses.make_dataclass("Options", fields, frozen=True)
-    parsed, unknown = tyro.cli(
-        parser, args=argv, prog=prog, description=description, return_unknown_args=True
-    )
-    if unknown:
-        _refuse_unknown(unknown[0], flags, prog)
-    values = {
-        title: vars(getattr(parsed, f"group_{index}")) if options else {}
-        for index, (title, options) in enumerate(groups.items())
-    }
-    missing = [
-        flag
-        for flag, value in zip(flags, (v for g in values.values() for v in g.values()), strict=True)
-        if value is REQUIRED
-    ]
-    if missing:
-        raise KerasdistError(
-            f"Received no `{missing[0]}`. Expected a value: it has no default. Add it, for example "
-            f"`{missing[0]} {flags[missing[0]].example or _Kind.of(flags[missing[0]].kind).example}`."
-        )
-    return values
-
-
-def _refuse_unknown(text: str, flags: Mapping[str, Option], prog: str) -> None:
-    name = text.partition("=")[0]
-    old = _OLD_NAMES.get(name.lstrip("-").replace("-", "_"), "").replace("_", "-")
-    guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else closest(name, flags)
-    expected = f"an option of `{prog}`" if text.startswith("-") else "options, which begin with --"
-    raise KerasdistError(
-        f"Received {name!r}. Expected {expected}.{guess} `{prog} --help` lists them."
-    )
-
-
-def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
-    """The type that tyro reads, with the help and with our own errors."""
-    hint = option.hint
-    if hint is None and (option.default is None or option.default is False):
-        hint = ""
-    elif hint is None and option.default is REQUIRED:
-        hint = "(required)"
-    about = tyro.conf.arg(
-        help=option.meaning,
-        help_behavior_hint=hint,
-        aliases=option.aliases or None,
-        prefix_name=prefix_name,
-    )
-    if option.kind is bool and option.default is not REQUIRED:
-        return Annotated[tyro.conf.FlagCreatePairsOff[bool], about]
-    kind = _Kind.of(option.kind)
-    if kind is None:
-        return Annotated[option.kind, about]
-    spec = tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=kind.metavar,
-        instance_from_str=functools.partial(_read, flag, option, kind),
-        is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
-    )
-    return Annotated[Any, spec, about]
-
-
-def _read(flag: str, option: Option, kind: _Kind, texts: list[str]) -> Any:
-    (text,) = texts
-    if kind.is_optional and text.lower() == "none":
-        return None
-    for reader in kind.readers:
-        try:
-            value = reader(text)
-        except ValueError:
-            continue
-        if option.valid is None or option.valid(value):
-            return value
-    raise KerasdistError(
-        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}."
-        f"{closest(text, kind.choices)} Give for example `{flag} {option.example or kind.example}`."
-    )
-
-
-def _read_bool(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
-
-
-_SCALARS: dict[Any, tuple[Callable[[str], Any], str, str, str]] = {
-    int: (int, "INT", "a whole number", "10"),
-    float: (float, "FLOAT", "a number", "0.1"),
-    bool: (_read_bool, "BOOL", "true or false", "true"),
-    str: (str, "TEXT", "a text", "abc"),
-}
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """How the text of a type of value is read, tried in order."""
-
-    readers: tuple[Callable[[str], Any], ...]
-    is_optional: bool
-    metavar: str
-    expected: str
-    example: str
-    choices: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, kind: Any) -> _Kind | None:
-        """None for what tyro reads better: lists and the like."""
-        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-        parts = typing.get_args(kind) if is_union else (kind,)
-        is_optional = type(None) in parts
-        parts = tuple(part for part in parts if part is not type(None))
-        if len(parts) == 1 and typing.get_origin(parts[0]) is Literal:
-            choices = {str(c): c for c in typing.get_args(parts[0]) if c is not None}
-            is_optional |= len(choices) < len(typing.get_args(parts[0]))
-            listed = ", ".join(choices)
-
-            def choose(text: str) -> Any:
-                if text not in choices:
-                    raise ValueError(text)
-                return choices[text]
-
-            first, *_ = known = tuple(choices)
-            return cls((choose,), is_optional, "NAME", f"one of {listed}", first, known)
-        if not parts or not all(part in _SCALARS for part in parts):
-            return None
-        readers, metavars, expected, examples = zip(*(_SCALARS[p] for p in parts), strict=True)
-        return cls(readers, is_optional, "|".join(metavars), " or ".join(expected), examples[0])

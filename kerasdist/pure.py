@@ -438,7 +438,11 @@ def sparse_label_outputs(model: keras.Model) -> list[tuple[tuple, int | None]]:
 def loss_scale(optimizer: keras.optimizers.Optimizer):
     """`(inner optimizer, scale variable, growth counter)`; the last two None without a scale."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return optimizer.inner_optimizer, optimizer.dynamic_scale, optimizer.step_counter
+        # Its own variables exist once it is built.
+        scale, counter = (
+            (optimizer.dynamic_scale, optimizer.step_counter) if optimizer.built else (None, None)
+        )
+        return optimizer.inner_optimizer, scale, counter
     return optimizer, None, None
 
 

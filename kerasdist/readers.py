@@ -1,6 +1,6 @@
 """Reading batches with Python in the background: what Coordinator and QueueRunner did.
 
-A bounded buffer, the source's exception in the caller with its traceback, and no thread left behind.
+A bounded buffer, the source's exception in the caller with its traceback, and no thread left over.
 """
 
 from __future__ import annotations
@@ -164,6 +164,7 @@ class _Pass:
         self._change = threading.Condition()
         self.is_used = False
         self.number = start  # of the batch at the front
+        self.num_read = 0
         self.num_to_skip = 0
         self.relaxed: Any = None
         self.threads: list[threading.Thread] = []
@@ -186,6 +187,7 @@ class _Pass:
     def put(self, batch: Any) -> None:
         with self._change:
             self._num_reserved -= 1
+            self.num_read += 1
             self._batches.append(batch)
             self._change.notify_all()
 
@@ -255,8 +257,7 @@ class Reader:
     """Runs a source in the background and offers its passes as `tf.data.Dataset`s.
 
     The source is `make_batches(epoch, start)`, which makes a pass anew, or `read()`, which ends a
-    pass with None, `StopIteration` or `OutOfRangeError` and begins the next when called again; a
-    pass of the latter that was not used to its end goes on where it was.
+    pass with None, `StopIteration` or `OutOfRangeError` and begins the next when called again.
 
     The shapes of the first batch hold until a batch differs in a dimension; that one ends the
     dataset, and `reopen` goes on with that dimension unknown: a new shape is compiled for once, not
@@ -302,14 +303,9 @@ class Reader:
                 "it is read."
             )
         current = self._pass
-        if current is not None and self._read is not None:
-            # What was read cannot be read again.
-            if current.is_used and current.peek() is _END:
-                current.raise_failure()
-                current = None
-        elif current is not None and (current.is_used or self._opened != (epoch, start)):
-            current = None
-        if current is None:
+        # What was read to look at its shapes cannot be read again by `read`.
+        is_here = self._read is not None or self._opened == (epoch, start)
+        if current is None or current.is_used or not is_here:
             current = self._start(epoch, start)
         if self._read is not None:
             current.number, current.num_to_skip = 0, start
@@ -338,7 +334,7 @@ class Reader:
             self._pass = None
 
     def _dataset(self, current: _Pass) -> tf.data.Dataset:
-        # The pass is bound: an iterator of an earlier one that is still alive must not read on here.
+        # Bound to this pass: an iterator of an earlier one that is still alive must not read it.
         return tf.data.Dataset.from_generator(
             partial(self._batches, current), output_signature=self._spec
         )
@@ -364,16 +360,15 @@ class Reader:
         failure: BaseException | None = None
         try:
             batches = None if self._make_batches is None else self._make_batches(epoch, start)
-            number = start if self._read is None else 0
+            first = start if self._read is None else 0
             while current.reserve():
                 batch = self._next(batches)
                 if batch is _END:
                     break
-                where = self._where(number)
+                where = self._where(first + current.num_read)
                 arrays = as_arrays(batch, where)
                 check_rows(arrays, where)
                 current.put(arrays)
-                number += 1
             if hasattr(batches, "close"):
                 batches.close()  # A generator's own `finally` runs here and now.
         except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is

@@ -12,10 +12,11 @@ import json
 import os
 import re
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
@@ -93,6 +94,9 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
             )
     saved = {name: like_default(saved[name], default_of(fields[name])) for name in saved}
     settings = {**saved, **settings}
+    types = typing.get_type_hints(config_class(path))
+    for name, value in settings.items():
+        _check_type(name, value, types[name])
     for name, field in fields.items():
         if name not in settings and default_of(field) is dataclasses.MISSING:
             raise KerasdistError(
@@ -100,6 +104,28 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
                 "default. Add it."
             )
     return Recipe(path.name, path, config_class(path)(**settings))
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    """Refuses a value of another type than the setting's, for the plain types."""
+    parts = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    allowed: list[Any] = []
+    for part in parts:
+        is_literal = typing.get_origin(part) is typing.Literal
+        allowed += [type(None)] if part is type(None) else []
+        if is_literal and value in typing.get_args(part):
+            return
+        if part in (int, str, bool):
+            allowed.append(part)
+        elif part is float:
+            allowed += [float, int]
+        elif not is_literal and part is not type(None):
+            return
+    if (isinstance(value, bool) and bool not in allowed) or not isinstance(value, tuple(allowed)):
+        expected = getattr(kind, "__name__", None) or str(kind).replace("typing.", "")
+        raise KerasdistError(
+            f"Received `{name}={value!r}`. Expected {expected}. Correct the setting."
+        )
 
 
 def default_of(field: dataclasses.Field) -> Any:
@@ -140,8 +166,8 @@ def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
     if saved is not None:
         if "recipe" not in saved:
             raise KerasdistError(
-                f"Received {str(recipe)!r}, the run of a model and a provider. Expected a recipe or "
-                "the run of one. Give `kerasdist fit` the run, or `load_recipe` another."
+                f"Received {str(recipe)!r}, the run of a model and a provider. Expected a recipe "
+                "or the run of one. Give `kerasdist fit` the run, or `load_recipe` another."
             )
         folder, _ = find(saved["recipe"])
         return folder, saved["settings"]
@@ -197,7 +223,7 @@ def config_class(path: Path) -> type:
             f"{type(error).__name__}: {error}. Expected Python with a dataclass `Config`. "
             "Correct it."
         ) from error
-    if not dataclasses.is_dataclass(kind):
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise KerasdistError(
             f"Received the recipe {path.name!r}, whose config.py has no dataclass `Config`. "
             "Expected one with every setting and its default. Add it."

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from kerasdist.errors import KerasdistError
+
 
 def as_number(value: Any) -> Any:
     """A logged value as Python's own type: a float, or lists of them."""
@@ -73,9 +75,7 @@ class Meter:
 class Reporter:
     """Prints progress. `mode` is "lines", "json" or "silent"."""
 
-    def __init__(
-        self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime
-    ):
+    def __init__(self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime):
         self.mode = mode
         self._stream = stream
         self._now = now
@@ -118,8 +118,11 @@ class Reporter:
 
 def mode_of(progress: Any) -> str:
     """`progress=` of `fit` as a mode."""
-    if progress is False:
-        return "silent"
-    if progress == "json":
-        return "json"
-    return "lines"
+    modes = {False: "silent", True: "lines", "auto": "lines", "json": "json"}
+    try:
+        return modes[progress]
+    except (KeyError, TypeError):
+        raise KerasdistError(
+            f"Received `progress={progress!r}`. Expected 'auto', 'json' or False. Use 'auto' for a "
+            "line each epoch, False for silence."
+        ) from None

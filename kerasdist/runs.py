@@ -35,9 +35,7 @@ def weights_sha256(model) -> str:
 class RunFolder:
     """Writes the files of one run. Refuses a folder that holds another one."""
 
-    def __init__(
-        self, path: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"
-    ):
+    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"):
         self.path = Path(path).expanduser()
         self._dataset = dataset
         check_new(path)
@@ -94,7 +92,7 @@ class RunFolder:
         write_json(self.path / RESULT, content)
 
     def stop(self, status: str, error: str) -> None:
-        """Says in result.json why there is no trained model: "diverged", "failed", "interrupted"."""
+        """Says why there is no trained model: "diverged", "failed" or "interrupted"."""
         lines = self.path / METRICS
         steps = 0
         if lines.is_file():
@@ -114,7 +112,7 @@ def save_model(model, path: Path) -> str:
     """
     try:
         model.save(path)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the weights come first
         weights = path.with_name("tmp.weights.h5")
         model.save_weights(weights)
         about = {"class_name": type(model).__name__, "weights_only": str(error).split("\n")[0]}
@@ -141,6 +139,20 @@ def check_new(path: str | os.PathLike) -> None:
                 f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder: "
                 "nothing of another run is overwritten. Choose another name."
             )
+
+
+def check_finished(path: Path) -> None:
+    """An evaluation needs what a finished run leaves."""
+    if not (path / CONFIG).is_file():
+        raise KerasdistError(
+            f"Received the run {str(path)!r}, which has no {CONFIG}. Expected a run's folder. Name "
+            "one, for example runs/cifar10/0001."
+        )
+    if not (path / FINAL).is_file():
+        raise KerasdistError(
+            f"Received the run {str(path)!r}, which has no {FINAL}: it did not finish. Expected a "
+            "finished run. Train it to its end."
+        )
 
 
 @contextlib.contextmanager

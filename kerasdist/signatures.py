@@ -53,6 +53,9 @@ class ClassFile:
             )
         return cls(Path(path).resolve(), name)
 
+    def __str__(self) -> str:
+        return f"{self.path}:{self.name}"
+
     def arguments(self) -> list[Argument]:
         """The arguments of `__init__`, of the class or of a base class in the same file."""
         classes = self._classes()
@@ -83,8 +86,8 @@ class ClassFile:
             line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
             reason = getattr(error, "msg", None) or getattr(error, "reason", "")
             raise KerasdistError(
-                f"Received {self.path.name}, which is not Python: {reason}{line}. Expected a Python "
-                "file. Correct it."
+                f"Received {self.path.name}, which is not Python: {reason}{line}. Expected a "
+                "Python file. Correct it."
             ) from None
         return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -131,9 +134,10 @@ def _of_function(function: ast.FunctionDef) -> Iterator[_Found]:
 def _of_fields(node: ast.ClassDef) -> Iterator[_Found]:
     """`(name, annotation, default)` of each field of a dataclass."""
     for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            if "ClassVar" not in ast.unparse(item.annotation):
-                yield item.target.id, item.annotation, item.value
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        if "ClassVar" not in ast.unparse(item.annotation):
+            yield item.target.id, item.annotation, item.value
 
 
 def _arguments(found: Iterator[_Found], *docstrings: str) -> list[Argument]:
@@ -168,7 +172,7 @@ def _type_of_default(value: Any) -> Any:
         kinds = {type(item) for item in value}
         kind = kinds.pop() if len(kinds) == 1 else str
         if kind in _SCALARS.values() and not kinds:
-            return list[kind] if isinstance(value, list) else tuple[kind, ...]
+            return _many(kind, is_list=isinstance(value, list))
     return None
 
 
@@ -198,12 +202,14 @@ def _annotated_type(node: ast.expr | None) -> Any:
     if kind not in _SCALARS.values():
         return None
     if name in ("list", "List", "Sequence", "Iterable"):
-        return list[kind]
+        return _many(kind, is_list=True)
     if name in ("tuple", "Tuple"):
-        if len(inner) == 2 and isinstance(inner[1], ast.Constant) and inner[1].value is Ellipsis:
-            return tuple[kind, ...]
-        return tuple[tuple(_annotated_type(item) or str for item in inner)]
+        return _many(kind, is_list=False)
     return None
+
+
+def _many(kind: Any, *, is_list: bool) -> Any:
+    return list.__class_getitem__(kind) if is_list else tuple.__class_getitem__((kind, ...))
 
 
 def _union(nodes: list[ast.expr]) -> Any:

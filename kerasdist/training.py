@@ -18,7 +18,7 @@ from kerasdist import arguments, inspection, pure
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError
-from kerasdist.feeding import Feed, preparation, translate
+from kerasdist.feeding import Feed, element_spec, preparation, translate
 from kerasdist.hooks import Hooks
 from kerasdist.models import ensure_compiled
 from kerasdist.reporting import Meter, Reporter, as_number, mode_of
@@ -28,6 +28,8 @@ from kerasdist.steps import END_OF_DATA, NOT_FINITE, Engine, Settings
 # A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
 DEFAULT_TEST_BATCH_SIZE = 128
+# Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
+MOST_LEFT_OUT = 50
 
 
 def fit(
@@ -136,7 +138,7 @@ def fit(
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
-        findings = _inspect(model, stream, "data")
+        findings = _inspect(model, stream, "data", augment)
         feed = Feed(
             stream,
             prepare=preparation(
@@ -146,7 +148,9 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
-            validation = _validation_feed(stack, model, validation_data, stream.batch_size)
+            validation = _validation_feed(
+                stack, model, validation_data, stream.batch_size, validation_steps, epochs
+            )
         folder = run_dir
         if run_dir is not None and not isinstance(run_dir, RunFolder):
             folder = RunFolder(run_dir, {"batch_size": batch_size, "epochs": epochs, "seed": seed})
@@ -226,6 +230,7 @@ class Loop:
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
         self._meter = Meter()
         self._seconds_per_step: float | None = None
+        self._left_out = 0
         self.step = 0
         self.epoch = 0
         self.examples = 0
@@ -263,6 +268,7 @@ class Loop:
             self.examples += outcome.num_examples
             self._feed.advance(outcome.num_steps)
             if outcome.num_steps:
+                self._left_out = 0
                 self._log(outcome.loss)
                 if self._hooks.every_train_batch:
                     logs = metric_results(self._engine)
@@ -303,7 +309,8 @@ class Loop:
 
     def _not_finite(self, outcome, in_epoch: int) -> None:
         scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
-        if scaled and math.isfinite(outcome.loss):
+        self._left_out += 1
+        if scaled and math.isfinite(outcome.loss) and self._left_out <= MOST_LEFT_OUT:
             return  # The loss scale was too large for float16: it was halved, the step left out.
         if self._hooks.accept_not_finite(in_epoch, outcome.loss):
             return
@@ -366,6 +373,8 @@ def evaluate(
     inspection.refuse_unsupported(model)
     with contextlib.ExitStack() as stack:
         feed, findings = _test_feed(stack, model, data, batch_size, "data", None)
+        if steps is None:
+            arguments.check_ends(feed.stream, "data", "steps")
         settings = Settings(
             shards=placement.num_replicas,
             gather_metrics=findings.gather_metrics,
@@ -420,6 +429,8 @@ def predict(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
         stack.callback(stream.close)
+        if steps is None:
+            arguments.check_ends(stream, "data", "steps")
         inspection.build_for_prediction(model, stream.element_spec)
         prepare = preparation(
             model, stream, labels=(), name="data", need_targets=False
@@ -466,8 +477,10 @@ def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
     return built
 
 
-def _inspect(model: keras.Model, stream: Stream, name: str) -> inspection.Findings:
-    spec = stream.element_spec
+def _inspect(
+    model: keras.Model, stream: Stream, name: str, augment: Callable | None = None
+) -> inspection.Findings:
+    spec = element_spec(stream, augment)
     if spec is None:
         raise KerasdistError(
             f"Received `{name}` without a single batch. Expected at least one. Check how it is read."
@@ -493,8 +506,13 @@ def _test_feed(stack, model, data, batch_size, name: str, default_batch_size: in
     return feed, findings
 
 
-def _validation_feed(stack, model, data, batch_size: int | None) -> Feed:
+def _validation_feed(
+    stack, model, data, batch_size: int | None, steps: int | None, epochs: int
+) -> Feed:
     feed, _ = _test_feed(stack, model, data, None, "validation_data", batch_size)
+    if steps is None:
+        arguments.check_ends(feed.stream, "validation_data", "validation_steps")
+        arguments.check_readable(feed.stream, "validation_data", epochs)
     return feed
 
 

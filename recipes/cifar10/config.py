@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Config:
         default=128, metadata={"help": "examples of one optimizer step, over all devices"}
     )
     epochs: int = field(default=5, metadata={"help": "passes over the training data"})
-    optimizer: str = field(
+    optimizer: Literal["adam", "momentum", "sgd"] = field(
         default="adam",
         metadata={"help": "adam, momentum (SGD with Nesterov momentum 0.9) or sgd"},
     )
@@ -34,7 +35,7 @@ class Config:
         default=None,
         metadata={"help": "folder with cifar-10-batches-bin or a prepared TFDS folder"},
     )
-    source: str = field(
+    source: Literal["auto", "files", "tfds", "synthetic"] = field(
         default="auto",
         metadata={"help": "auto, files, tfds or synthetic; auto takes the first there is"},
     )
@@ -50,3 +51,19 @@ class Config:
         default=0,
         metadata={"help": "seed of the synthetic images, apart from seed so that runs compare"},
     )
+
+    def __post_init__(self):
+        """Refuses numbers out of range, before TensorFlow is imported."""
+        for name, lowest, highest in (
+            ("crop_size", 1, 32),
+            ("num_train", 1, None),
+            ("num_validation", 1, None),
+        ):
+            value = getattr(self, name)
+            if value < lowest or (highest is not None and value > highest):
+                from kerasdist import KerasdistError
+
+                expected = f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
+                raise KerasdistError(
+                    f"Received `{name}={value!r}`. Expected {expected}. Correct the setting."
+                )
