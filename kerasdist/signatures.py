@@ -170,9 +170,8 @@ def _type_of_default(value: Any) -> Any:
         return type(value)
     if type(value) in (list, tuple):
         kinds = {type(item) for item in value}
-        kind = kinds.pop() if len(kinds) == 1 else str
-        if kind in _SCALARS.values() and not kinds:
-            return _many(kind, is_list=isinstance(value, list))
+        if len(kinds) == 1 and kinds <= set(_SCALARS.values()):
+            return _many(kinds.pop(), is_list=isinstance(value, list))
     return None
 
 

@@ -79,7 +79,9 @@ def over_shards(
     """
     if num_shards == 1:
         return first
-    start, end = tf.constant(1), tf.constant(num_shards)
+    # The loop waits for the first shard: otherwise both are in memory at once.
+    with tf.control_dependencies(first):
+        start, end = tf.identity(1), tf.constant(num_shards)
     if not fixed_order:
         _, *total = tf.while_loop(
             lambda i, *_: i < end,

@@ -192,7 +192,7 @@ def test_every_form_trains_on_each_example_once_an_epoch(form):
 def test_a_pass_has_each_example_once_and_keeps_the_smaller_last_batch(form):
     make, sized = FORMS[form]
     stream = open_stream(make(), **sized)
-    for epoch in range(1 if form in ONCE else 3):
+    for epoch in range(1 if form in ONCE else 2):
         batches = ids_of(stream, epoch, 0)
         assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4, 3]
         assert flat(batches) == list(range(NUM))
@@ -200,12 +200,10 @@ def test_a_pass_has_each_example_once_and_keeps_the_smaller_last_batch(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_pass_opened_in_the_middle_is_the_rest_of_it(form, shuffle):
+def test_a_pass_opened_in_the_middle_is_the_rest_of_it(form):
     epoch = 0 if form in ONCE else 2
-    whole = read_batches(form, epoch, 0, shuffle=shuffle, seed=3)
-    for start in (1, 5):
-        assert read_batches(form, epoch, start, shuffle=shuffle, seed=3) == whole[start:]
+    whole = read_batches(form, epoch, 0, shuffle=True, seed=3)
+    assert read_batches(form, epoch, 4, shuffle=True, seed=3) == whole[4:]
 
 
 @pytest.mark.parametrize("form", SHUFFLED)
@@ -496,10 +494,18 @@ def of_both():
     yield from sequences(range(50, 0, -1), range(1, 51))
 
 
-@pytest.mark.parametrize("batches", [of_sizes, of_lengths, of_both])
-@pytest.mark.parametrize("form", ["generator function", "dataset"])
-@pytest.mark.parametrize("devices", [1, 2])
-def test_fifty_sizes_or_lengths_compile_at_most_twice(batches, form, devices, engines):
+@pytest.mark.parametrize(
+    ("form", "batches", "devices"),
+    [
+        ("generator function", of_sizes, 1),
+        ("generator function", of_lengths, 1),
+        ("generator function", of_both, 2),
+        ("dataset", of_sizes, 1),
+        ("dataset", of_lengths, 1),
+        ("dataset", of_both, 2),
+    ],
+)
+def test_fifty_sizes_or_lengths_compile_at_most_twice(form, batches, devices, engines):
     data = batches
     if form == "dataset":
         signature = tf.TensorSpec([None, None, 2]), tf.TensorSpec([None, 1])

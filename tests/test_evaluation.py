@@ -49,7 +49,9 @@ def classifier():
 def test_metrics_are_keras_own_on_any_number_of_devices(replicas):
     """41 examples in batches of 8: the last batch has one, so replicas stay empty."""
     model = classifier()
-    expected = model.evaluate(X, Y, sample_weight=WEIGHTS, batch_size=8, verbose=0, return_dict=True)
+    expected = model.evaluate(
+        X, Y, sample_weight=WEIGHTS, batch_size=8, verbose=0, return_dict=True
+    )
     found = kerasdist.evaluate(model, (X, Y, WEIGHTS), batch_size=8, devices=replicas)
     assert found.keys() == expected.keys()
     for name, value in expected.items():

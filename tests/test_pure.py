@@ -280,7 +280,9 @@ def test_the_global_seed_generator_can_be_set_in_a_thread():
 
 def test_losses_use_the_replaced_reduction_and_scaling():
     """Inside a strategy Keras divides by the replicas; patched, it does not."""
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+    strategy = tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    )
 
     def replica():
         return keras.losses.MeanSquaredError()(tf.zeros((2, 1)), tf.ones((2, 1)))

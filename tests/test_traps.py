@@ -11,7 +11,9 @@ from kerasdist import devices, sums, training
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):
     """y = x @ w from zeros: one step of SGD with rate 1 moves w by minus its gradient."""
-    model = keras.Sequential([keras.layers.Dense(units, use_bias=False, kernel_initializer="zeros")])
+    model = keras.Sequential(
+        [keras.layers.Dense(units, use_bias=False, kernel_initializer="zeros")]
+    )
     model.compile(optimizer or keras.optimizers.SGD(rate), compiled.pop("loss", "mse"), **compiled)
     return model
 
@@ -86,9 +88,7 @@ def test_t3_the_average_of_the_weights_is_kept_beside_them(replicas):
         average = decay * average + (1 - decay) * w
     np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-4)
     np.testing.assert_allclose(history.ema_weights[0], average, rtol=1e-4)
-    refused = linear(
-        optimizer=keras.optimizers.SGD(1.0, use_ema=True, ema_overwrite_frequency=2)
-    )
+    refused = linear(optimizer=keras.optimizers.SGD(1.0, use_ema=True, ema_overwrite_frequency=2))
     with pytest.raises(kerasdist.KerasdistError, match=r"ema_overwrite_frequency=2.*ema=\.\.\."):
         fit(refused, (X, Y), devices=replicas)
 
@@ -309,7 +309,9 @@ def test_t19_sums_over_replicas_are_right_for_every_number(replicas, fixed_order
     def replica():
         context = tf.distribute.get_replica_context()
         own = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1
-        (total,) = sums.over_replicas([tf.stack([own, 10 * own])], replicas, fixed_order=fixed_order)
+        (total,) = sums.over_replicas(
+            [tf.stack([own, 10 * own])], replicas, fixed_order=fixed_order
+        )
         return total
 
     if placement.strategy is None:

@@ -1,0 +1,52 @@
+"""Peak memory of a training process for several numbers of shards on one device.
+
+    python benchmarks/memory.py            # the table of docs/exactness.md
+    python benchmarks/memory.py --shards 8 # one process: prints its peak in MB
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+
+
+def train(shards: int) -> float:
+    """Trains two steps of a small convolutional network; returns the peak resident memory in MB."""
+    import keras
+    import numpy as np
+
+    import kerasdist
+
+    layers = [keras.Input((32, 32, 3))]
+    for _ in range(4):
+        layers += [keras.layers.Conv2D(64, 3, padding="same", activation="relu")]
+    layers += [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    random = np.random.default_rng(0)
+    data = random.normal(size=(256, 32, 32, 3)).astype("float32"), random.integers(0, 10, 256)
+    kerasdist.fit(model, data, batch_size=256, steps=2, shards=shards, devices=1, progress=False)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(shards: int) -> float:
+    """`train` in a process of its own."""
+    command = [sys.executable, __file__, "--shards", str(shards)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(output.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int)
+    arguments = parser.parse_args()
+    if arguments.shards:
+        print(f"{train(arguments.shards):.0f}")
+        return
+    print("| shards | peak memory (MB) |\n|---|---|")
+    for shards in (1, 2, 4, 8):
+        print(f"| {shards} | {measure(shards):.0f} |")
+
+
+if __name__ == "__main__":
+    main()

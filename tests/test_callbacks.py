@@ -1,0 +1,330 @@
+"""Keras callbacks through `kerasdist.fit` do what their documentation says, on one device and two."""
+
+import csv
+
+import keras
+import numpy as np
+import pytest
+
+import kerasdist
+
+HOOKS = (
+    "on_train_begin",
+    "on_train_end",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_test_begin",
+    "on_test_end",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+)
+BATCH_SIZE = 8
+both = pytest.mark.parametrize("devices", [1, 2])
+
+
+def linear_model(rate=0.1):
+    """One dense layer from zeros, so that NumPy can follow."""
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(2, kernel_initializer="zeros", use_bias=False)]
+    )
+    model.compile(keras.optimizers.SGD(rate), "mse", metrics=["mae"])
+    return model
+
+
+def numpy_sgd(data, rates):
+    """The kernel after one pass for each rate; a rate may be a function of the batch's number."""
+    x, y = (array.astype("float64") for array in data)
+    kernel = np.zeros((5, 2))
+    for rate in rates:
+        for number, start in enumerate(range(0, len(x), BATCH_SIZE)):
+            rows = slice(start, start + BATCH_SIZE)
+            gradient = 2 * x[rows].T @ (x[rows] @ kernel - y[rows]) / y[rows].size
+            kernel = kernel - (rate(number) if callable(rate) else rate) * gradient
+    return kernel
+
+
+def fit(model, data, callbacks, **options):
+    options = {"batch_size": BATCH_SIZE, "shuffle": False, "progress": False} | options
+    return kerasdist.fit(model, data, callbacks=callbacks, **options)
+
+
+class Recorder(keras.callbacks.Callback):
+    """Every call of every hook."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+
+def _record(name):
+    def hook(self, *arguments):
+        *index, logs = arguments
+        self.calls.append((name, *index, dict(logs or {})))
+
+    # One argument for train and test, two for the others.
+    if name.startswith(("on_train_b", "on_test_b", "on_epoch")) and not name.endswith(
+        ("train_begin", "test_begin")
+    ):
+        return lambda self, index, logs=None: hook(self, index, logs)
+    return lambda self, logs=None: hook(self, logs)
+
+
+for _name in HOOKS:
+    setattr(Recorder, _name, _record(_name))
+
+
+def test_history_is_that_of_kerass_own_fit(regression):
+    ours, theirs = linear_model(), linear_model()
+    history = fit(ours, regression, [], epochs=3, validation_data=regression)
+    expected = theirs.fit(
+        *regression,
+        batch_size=BATCH_SIZE,
+        shuffle=False,
+        epochs=3,
+        validation_data=regression,
+        validation_batch_size=BATCH_SIZE,
+        verbose=0,
+    )
+    assert list(history.history) == list(expected.history)
+    assert history.epoch == expected.epoch == [0, 1, 2]
+    for name, values in expected.history.items():
+        assert history.history[name] == pytest.approx(values, rel=1e-5)
+        assert all(type(value) is float for value in history.history[name])
+    assert ours.history is history
+    assert history.params == expected.params
+    np.testing.assert_allclose(ours.get_weights()[0], theirs.get_weights()[0], rtol=1e-5)
+
+
+@both
+def test_hooks_come_in_kerass_order_with_kerass_logs(regression, devices):
+    ours, theirs = Recorder(), Recorder()
+    fit(linear_model(), regression, [ours], epochs=2, validation_data=regression, devices=devices)
+    model = linear_model()
+    model.fit(
+        *regression,
+        batch_size=BATCH_SIZE,
+        shuffle=False,
+        epochs=2,
+        validation_data=regression,
+        validation_batch_size=BATCH_SIZE,
+        verbose=0,
+        callbacks=[theirs],
+    )
+    assert [call[:-1] for call in ours.calls] == [call[:-1] for call in theirs.calls]
+    assert len(ours.calls) == 2 + 2 * (2 + 2 * 5 + 2 + 2 * 5)
+    for own, other in zip(ours.calls, theirs.calls, strict=True):
+        assert own[-1] == pytest.approx(other[-1], rel=1e-4), own
+
+
+def test_batch_hooks_of_a_lambda_callback_are_called_for_every_batch(regression):
+    seen = []
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append((batch, sorted(logs)))
+    )
+    fit(linear_model(), regression, [callback], steps=7)
+    names = ["loss", "mae"]
+    assert seen == [(i, names) for i in range(5)] + [(i, names) for i in range(2)]
+
+
+@both
+def test_early_stopping_stops_and_restores_the_best_weights(regression, devices, tmp_path):
+    # Nothing gets better by 100: the first epoch is the best, and two more are waited for.
+    stop = keras.callbacks.EarlyStopping(
+        "loss", min_delta=100, patience=2, restore_best_weights=True
+    )
+    weights = []
+    keep = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: weights.append(model.get_weights()[0])
+    )
+    model = linear_model()
+    history = fit(
+        model, regression, [keep, stop], epochs=9, devices=devices, run_dir=tmp_path / "run"
+    )
+    assert history.epoch == [0, 1, 2]
+    assert stop.stopped_epoch == 2
+    assert np.abs(weights[0] - weights[2]).max() > 1e-3
+    np.testing.assert_array_equal(model.get_weights()[0], weights[0])
+    saved = keras.models.load_model(tmp_path / "run" / "final.keras")
+    np.testing.assert_array_equal(saved.get_weights()[0], weights[0])
+    # The next training starts from there, and is not stopped by the last one's word.
+    history = fit(model, regression, [], epochs=2, devices=devices)
+    assert history.epoch == [0, 1]
+    np.testing.assert_allclose(model.get_weights()[0], weights[2], rtol=1e-5)
+
+
+@both
+def test_model_checkpoint_saves_the_weights_of_its_epoch(regression, devices, tmp_path):
+    weights = []
+    keep = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: weights.append(model.get_weights()[0])
+    )
+    save = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}-{loss:.3f}.keras")
+    model = linear_model()
+    history = fit(model, regression, [save, keep], epochs=2, devices=devices)
+    files = sorted(tmp_path.iterdir())
+    assert [f.name for f in files] == [
+        f"{i + 1}-{loss:.3f}.keras" for i, loss in enumerate(history.history["loss"])
+    ]
+    for epoch, file in enumerate(files):
+        loaded = keras.models.load_model(file)
+        np.testing.assert_array_equal(loaded.get_weights()[0], weights[epoch])
+        kernel = numpy_sgd(regression, [0.1] * (epoch + 1))
+        np.testing.assert_allclose(weights[epoch], kernel, rtol=1e-4, atol=1e-6)
+
+
+def test_model_checkpoint_counts_batches(regression, tmp_path):
+    save = keras.callbacks.ModelCheckpoint(
+        tmp_path / "{epoch}-{batch}.weights.h5", save_freq=2, save_weights_only=True
+    )
+    fit(linear_model(), regression, [save], steps=7)
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "1-2.weights.h5",
+        "1-4.weights.h5",
+        "2-1.weights.h5",
+    ]
+
+
+def test_model_checkpoint_keeps_the_best(regression, tmp_path):
+    path = tmp_path / "best.keras"
+    save = keras.callbacks.ModelCheckpoint(path, monitor="val_loss", save_best_only=True)
+    bad = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: epoch == 1 and model.set_weights([np.full((5, 2), 9.0)])
+    )
+    model = linear_model()
+    history = fit(model, regression, [bad, save], epochs=2, validation_data=regression)
+    assert history.history["val_loss"][1] > history.history["val_loss"][0]
+    found = kerasdist.evaluate(keras.models.load_model(path), regression)
+    assert found["loss"] == pytest.approx(history.history["val_loss"][0], rel=1e-5)
+
+
+@both
+def test_a_learning_rate_scheduler_reaches_every_replica(regression, devices):
+    model = linear_model(rate=1.0)
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.3 / (epoch + 1))
+    history = fit(model, regression, [schedule], epochs=3, devices=devices)
+    rates = [0.3, 0.15, 0.1]
+    assert history.history["learning_rate"] == pytest.approx(rates)
+    np.testing.assert_allclose(
+        model.get_weights()[0], numpy_sgd(regression, rates), rtol=1e-4, atol=1e-6
+    )
+
+
+@both
+def test_a_learning_rate_that_changes_every_batch_reaches_every_replica(regression, devices):
+    model = linear_model(rate=1.0)
+
+    class Warmup(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.model.optimizer.learning_rate = 0.02 * (batch + 1)
+
+    fit(model, regression, [Warmup()], epochs=2, devices=devices)
+    expected = numpy_sgd(regression, [lambda batch: 0.02 * (batch + 1)] * 2)
+    np.testing.assert_allclose(model.get_weights()[0], expected, rtol=1e-4, atol=1e-6)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+@both
+def test_reduce_lr_on_plateau_lowers_the_learning_rate(regression, devices):
+    model = linear_model(rate=0.2)
+    plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)
+    history = fit(model, regression, [plateau], epochs=4, devices=devices)
+    # Each epoch after the first is no better by a billion. The log has the rate before the change.
+    rates = [0.2, 0.2, 0.1, 0.05]
+    assert history.history["learning_rate"] == pytest.approx(rates)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.025)
+    np.testing.assert_allclose(
+        model.get_weights()[0], numpy_sgd(regression, rates), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_csv_logger_writes_a_row_each_epoch(regression, tmp_path):
+    history = fit(
+        linear_model(),
+        regression,
+        [keras.callbacks.CSVLogger(tmp_path / "log.csv")],
+        epochs=3,
+        validation_data=regression,
+    )
+    with open(tmp_path / "log.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    for name, values in history.history.items():
+        assert [float(row[name]) for row in rows] == pytest.approx(values)
+
+
+@both
+def test_terminate_on_nan_stops_without_an_exception(regression, devices):
+    model = linear_model(rate=1e30)
+    seen = Recorder()
+    history = fit(
+        model, regression, [keras.callbacks.TerminateOnNaN(), seen], epochs=5, devices=devices
+    )
+    assert len(history.epoch) == 1
+    assert model.stop_training
+    assert np.isfinite(model.get_weights()[0]).all()
+    assert seen.calls[-1][0] == "on_train_end"
+
+
+def test_without_terminate_on_nan_a_loss_that_is_not_finite_raises(regression):
+    model = linear_model(rate=1e30)
+    with pytest.raises(kerasdist.DivergedError, match="not finite"):
+        fit(model, regression, [], epochs=5)
+    assert np.isfinite(model.get_weights()[0]).all()
+
+
+@both
+def test_weights_that_a_callback_sets_are_trained_on(regression, devices):
+    model = linear_model()
+    reset = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: model.set_weights([np.zeros((5, 2))])
+    )
+    history = fit(model, regression, [reset], epochs=3, devices=devices)
+    np.testing.assert_allclose(
+        model.get_weights()[0], numpy_sgd(regression, [0.1]), rtol=1e-4, atol=1e-6
+    )
+    assert history.history["loss"] == pytest.approx([history.history["loss"][0]] * 3, rel=1e-5)
+
+
+@both
+def test_a_callback_that_stops_ends_the_training_after_its_batch(regression, devices):
+    model = linear_model()
+    seen = []
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(batch)
+            self.model.stop_training = batch == 2
+
+    history = fit(model, regression, [Stop()], epochs=3, devices=devices)
+    assert seen == [0, 1, 2]
+    assert history.epoch == [0]
+    first = tuple(array[: 3 * BATCH_SIZE] for array in regression)
+    np.testing.assert_allclose(
+        model.get_weights()[0], numpy_sgd(first, [0.1]), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_an_exception_of_a_callback_reaches_the_caller_and_the_weights_are_there(regression):
+    model = linear_model()
+
+    def fail(epoch, logs):
+        raise ZeroDivisionError("in the callback")
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=fail)
+    with pytest.raises(ZeroDivisionError, match="in the callback"):
+        fit(model, regression, [callback], devices=2)
+    np.testing.assert_allclose(
+        model.get_weights()[0], numpy_sgd(regression, [0.1]), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_evaluate_calls_the_test_hooks(regression):
+    seen = Recorder()
+    model = linear_model()
+    results = kerasdist.evaluate(model, regression, batch_size=16, callbacks=[seen])
+    names = [call[0] for call in seen.calls]
+    batch = ["on_test_batch_begin", "on_test_batch_end"]
+    assert names == ["on_test_begin", *batch * 3, "on_test_end"]
+    assert seen.calls[-1][-1] == pytest.approx(results)
