@@ -1,7 +1,7 @@
 """Peak memory of a training process for several numbers of shards on one device.
 
-    python benchmarks/memory.py            # the table of docs/exactness.md
-    python benchmarks/memory.py --shards 8 # one process: prints its peak in MB
+python benchmarks/memory.py            # the table of docs/exactness.md
+python benchmarks/memory.py --shards 8 # one process: prints its peak in MB
 """
 
 import argparse

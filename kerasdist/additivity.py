@@ -32,15 +32,17 @@ def warn_if_inexact(model: keras.Model, batch: Any, shards: int) -> None:
     middle = (count + 1) // 2
     whole, denominators = _loss(model, example, count, count, None)
     parts = [
-        rows / count * _loss(model, _rows(example, start, start + rows), rows, count, denominators)[0]
+        rows
+        / count
+        * _loss(model, _rows(example, start, start + rows), rows, count, denominators)[0]
         for start, rows in ((0, middle), (middle, count - middle))
     ]
     if abs(sum(parts) - whole) <= _TOLERANCE * max(abs(whole), 1e-6):
         return
     warnings.warn(
         f"The loss of {type(model).__name__!r} is not a mean over examples: it is {whole:.6g} for "
-        f"{count} examples, and {sum(parts):.6g} when they are cut in two. With {shards} shards it is "
-        "computed on each shard, so the result depends on their number. Use a Keras loss with "
+        f"{count} examples, and {sum(parts):.6g} when they are cut in two. With {shards} shards it "
+        "is computed on each shard, so the result depends on their number. Use a Keras loss with "
         "`reduction='sum'` for a sum, a mean over examples in `compute_loss` and `add_loss`, or "
         "`devices=1, shards=1` for a loss that compares examples. See docs/exactness.md.",
         InexactLossWarning,
@@ -62,13 +64,19 @@ def _rows(example: Example, start: int, end: int) -> Example:
 def _loss(model: keras.Model, example: Example, rows: int, count: int, denominators: Any):
     roles = pure.parts(model)
     shard = pure.Shard(tf.constant(rows), tf.constant(count), denominators)
-    state = tuple(
+    trainable, other, seeds = (
         [tf.convert_to_tensor(v) for v in roles.natives(role)]
         for role in ("trainable", "other", "seeds")
     )
     with pure.patched():
         # Not as in training: dropout and batch statistics differ between shards by design.
         forward = pure.forward(
-            model, roles, state, example, shard=shard, training=False, with_metrics=False
+            model,
+            roles,
+            (trainable, other, seeds),
+            example,
+            shard=shard,
+            training=False,
+            with_metrics=False,
         )
-    return float(forward.loss), shard.local_denominators
+    return float(forward.loss or 0.0), shard.local_denominators

@@ -13,7 +13,7 @@ def check_counts(**counts: Any) -> None:
     for name, value in counts.items():
         if value is None and name != "epochs":
             continue
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        if not _is_whole(value) or value < 1:
             raise KerasdistError(
                 f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
                 f"example `{name}=10`."
@@ -33,7 +33,7 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         )
     if on_nan != "stop":
         raise KerasdistError(f"Received `on_nan={on_nan!r}`. Expected 'stop'. Leave it out.")
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+    if not _is_whole(seed) or not 0 <= seed < 2**63:
         raise KerasdistError(
             f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
             "`seed=1`."
@@ -50,6 +50,10 @@ def refuse_reserved(**values: Any) -> None:
             )
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
@@ -63,7 +67,7 @@ def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
         while shards < 4:
             shards *= 2
         return shards
-    if isinstance(shards, bool) or not isinstance(shards, Integral) or shards < 1:
+    if not _is_whole(shards) or shards < 1:
         raise KerasdistError(
             f"Received `shards={shards!r}`. Expected a whole number of at least 1. Give a multiple "
             f"of the devices, for example `shards={num_replicas}`."
@@ -132,6 +136,6 @@ def check_readable(stream: Any, name: str, num_passes: int) -> None:
     if stream.is_one_shot and num_passes > 1:
         raise KerasdistError(
             f"Received `{name}`, a generator that can be read only once, and "
-            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator for "
-            "each epoch. Pass the function itself, not its result."
+            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator "
+            "for each epoch. Pass the function itself, not its result."
         )

@@ -30,8 +30,9 @@ class Stream(Protocol):
     is_forward_only: bool  # What was read cannot be read again.
     num_threads: int
     read_ahead: int  # batches that tf.data may keep ready
-    last_change: str  # the batch whose shapes ended the last dataset
 
+    @property
+    def last_change(self) -> tuple[str, Any]: ...  # the batch that a dataset ended at, and its spec
     @property
     def element_spec(self) -> Any: ...
     def open(self, epoch: int, start: int) -> tf.data.Dataset: ...
@@ -49,7 +50,7 @@ class _TensorStream:
     is_forward_only = False
     num_threads = 1
     read_ahead = tf.data.AUTOTUNE
-    last_change = ""
+    last_change: tuple[str, Any] = ("", None)
 
     def reopen(self) -> None:
         return None
@@ -151,14 +152,16 @@ def open_stream(
     if is_examples or (has_index and not isinstance(data, (tuple, Mapping, str, bytes))):
         size = _require_batch_size(batch_size or default_batch_size, name, "single examples")
         return _SourceStream(data, size, bool(shuffle), seed, name)
-    if isinstance(data, (tuple, Mapping)) and data:
-        received = f"`{name}` of {_kinds(data)}"
-    else:
-        received = f"`{name}` of type {type(data).__name__}"
+    is_structure = isinstance(data, (tuple, Mapping))
+    if is_structure and not data:
+        raise KerasdistError(
+            f"Received `{name}` with 0 examples. Expected at least one. Check how it was read."
+        )
+    what = _kinds(data) if is_structure else f"type {type(data).__name__}"
     raise KerasdistError(
-        f"Received {received}. Expected arrays, a `tf.data.Dataset`, something with `__len__` and "
-        "`__getitem__`, a `keras.utils.PyDataset`, a provider with `get_batch_data()`, or a "
-        "generator function. Convert it to one of these."
+        f"Received `{name}` of {what}. Expected arrays, a `tf.data.Dataset`, something with "
+        "`__len__` and `__getitem__`, a `keras.utils.PyDataset`, a provider with "
+        "`get_batch_data()`, or a generator function. Convert it to one of these."
     )
 
 
@@ -223,8 +226,8 @@ class _ArrayStream(_TensorStream):
     def __init__(self, data: Any, batch_size: int, shuffle: bool, seed: int, name: str):
         self.arrays = as_arrays(tuple(data) if isinstance(data, list) else data, f"`{name}`")
         self._num_examples = check_rows(self.arrays, f"`{name}`")
-        self.batch_size = batch_size
-        self.num_batches = -(-self._num_examples // batch_size)
+        self.batch_size: int | None = batch_size
+        self.num_batches: int | None = -(-self._num_examples // batch_size)
         self._shuffle, self._seed = shuffle, seed
         self._tensors: Any = None
 
@@ -385,7 +388,7 @@ class _PythonStream:
         return self._reader.element_spec
 
     @property
-    def last_change(self) -> str:
+    def last_change(self) -> tuple[str, Any]:
         return self._reader.last_change
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:

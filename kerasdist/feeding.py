@@ -95,10 +95,13 @@ def element_spec(stream: Stream, augment: Callable | None) -> Any:
             "`def augment(batch, seed)`, which returns the batch."
         )
     spec = stream.element_spec
-    return spec if augment is None or spec is None else _augmented_spec(spec, augment)
+    return None if spec is None else _augmented_spec(spec, augment)
 
 
-def _augmented_spec(spec: Any, augment: Callable) -> Any:
+def _augmented_spec(spec: Any, augment: Callable | None) -> Any:
+    if augment is None:
+        return spec
+
     @tf.function
     def traced(batch, seed):
         return augment(batch, seed)
@@ -133,10 +136,11 @@ def preparation(
 
     def prepare(dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
         nonlocal known
-        if dataset.element_spec != known and need_targets:
+        if dataset.element_spec != known:
             known = dataset.element_spec
-            spec = known if augment is None else _augmented_spec(known, augment)
-            check_shapes(model, spec, stream.last_change)
+            where, sizes = stream.last_change
+            for spec in (sizes, known) if need_targets else ():
+                check_shapes(model, _augmented_spec(spec, augment), where)
         if check is not None:
             # In turn for a reader's batches: each parallel call would take one out of its buffer.
             parallel = None if stream.read_ahead == 1 else tf.data.AUTOTUNE

@@ -26,6 +26,7 @@ class Hooks:
         )
         self.every_train_batch = any(pure.wants_batches(c, "train") for c in self._callbacks)
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in self._callbacks)
+        self._begun: tuple[str, int] | None = None
         engine.model.stop_training = False
         engine.model.history = self.history
 
@@ -50,8 +51,11 @@ class Hooks:
     def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
         """Calls a batch hook where some callback asks for it."""
         wanted = self.every_test_batch if "test" in hook else self.every_train_batch
-        if wanted:
-            self.call(hook, index, logs)
+        # A batch that turned out to be of the next pass over the data is begun once.
+        if not wanted or self._begun == (hook, index):
+            return
+        self._begun = (hook, index)
+        self.call(hook, index, logs)
 
     def accept_not_finite(self, index: int, loss: float) -> bool:
         """Whether a `TerminateOnNaN` callback takes care of a loss that is not finite."""

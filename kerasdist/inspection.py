@@ -86,7 +86,9 @@ def check_precision(model: keras.Model, precision: str | None) -> None:
     """A layer keeps the policy it was made with: asking for another is an error."""
     if precision is None:
         return
-    layers = [layer for layer in pure.all_layers(model) if layer is not model] or [model]
+    inputs = keras.layers.InputLayer
+    layers = [v for v in pure.all_layers(model) if v is not model and not isinstance(v, inputs)]
+    layers = layers or [model]
     own = [layer.dtype_policy.name for layer in layers]
     # A mixed model's last layers are often float32 on purpose.
     other = [i for i, name in enumerate(own) if name != precision]
@@ -184,7 +186,7 @@ def inspect(model: keras.Model, spec: Any) -> Findings:
 
 
 def check_shapes(model: keras.Model, spec: Any, where: str) -> None:
-    """Whether a built model can read batches of other sizes than the first one's."""
+    """Whether a built model can read batches of sizes that vary as in `spec`."""
     try:
         _trace(model, spec)
     except KerasdistError:
@@ -194,7 +196,8 @@ def check_shapes(model: keras.Model, spec: Any, where: str) -> None:
 
 
 def _unreadable(model: keras.Model, what: str, spec: Any, error: Exception) -> KerasdistError:
-    shapes = tf.nest.map_structure(lambda s: f"{s.dtype.name}{tuple(s.shape)}", spec)
+    fields = fields_read(model, spec)
+    shapes = ", ".join(f"{path}: {s.dtype.name}{tuple(s.shape)}" for path, s in fields)
     return KerasdistError(
         f"Received {what} ({shapes}), which the model {type(model).__name__!r} or its loss cannot "
         f"read: {_first_line(error)} Expected shapes and types that fit. Change the data or the "
@@ -226,9 +229,13 @@ def _check_targets(model: keras.Model, y: Any, outputs: Any) -> None:
     if isinstance(loss, (dict, list, tuple)) or loss is None:
         return
     loss = keras.losses.get(loss)
-    if getattr(loss, "fn", loss) not in _ELEMENTWISE or y.shape.rank != outputs.shape.rank:
+    if getattr(loss, "fn", loss) not in _ELEMENTWISE:
         return
-    if not y.shape[1:].is_compatible_with(outputs.shape[1:]):
+    own, other = y.shape, outputs.shape
+    if abs(own.rank - other.rank) == 1:  # Keras adds or removes a last dimension of 1.
+        longer, shorter = (own, other) if own.rank > other.rank else (other, own)
+        own, other = (longer[:-1], shorter) if longer[-1] in (1, None) else (longer, shorter)
+    if own.rank != other.rank or not own[1:].is_compatible_with(other[1:]):
         raise KerasdistError(
             f"Received targets of the shape {tuple(y.shape)} for outputs of the shape "
             f"{tuple(outputs.shape)}. Expected the same: the loss compares number by number. "
@@ -290,6 +297,7 @@ def _labels(model: keras.Model, outputs: Any):
 def _first_line(error: Exception) -> str:
     """The line of a message that says what is wrong, without Keras's frame around it."""
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    text = text.split("Error encountered:")[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     frame = ("Exception encountered when calling", "in user code:", "File ", "Arguments received")
     lines = [line for line in lines if not line.startswith(frame)]

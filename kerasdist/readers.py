@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -80,8 +80,8 @@ def _is_known(dtype: np.dtype) -> bool:
 
 def check_rows(arrays: Any, where: str = "`data`") -> int:
     """The number of examples, which all arrays must agree on."""
-    sizes = {len(a) if a.ndim else None for a in tf.nest.flatten(arrays)}
-    if len(sizes) != 1 or None in sizes:
+    sizes = {len(a) if a.ndim else -1 for a in tf.nest.flatten(arrays)}
+    if len(sizes) != 1 or -1 in sizes:
         shapes = tf.nest.map_structure(lambda a: a.shape, arrays)
         raise KerasdistError(
             f"Received {where} with arrays of shapes {shapes}. Expected the same first dimension, "
@@ -281,7 +281,7 @@ class Reader:
         self._pass: _Pass | None = None
         self._opened: tuple[int, int] | None = None
         self._spec: Any = None
-        self.last_change = ""
+        self.last_change: tuple[str, Any] = ("", None)
 
     @property
     def element_spec(self) -> Any:
@@ -359,30 +359,31 @@ class Reader:
     def _fill(self, current: _Pass, epoch: int, start: int) -> None:
         failure: BaseException | None = None
         try:
-            batches = None if self._make_batches is None else self._make_batches(epoch, start)
+            batches = self._make_batches(epoch, start) if self._make_batches else self._reads()
             first = start if self._read is None else 0
             while current.reserve():
-                batch = self._next(batches)
+                batch = next(batches, _END)
                 if batch is _END:
                     break
                 where = self._where(first + current.num_read)
                 arrays = as_arrays(batch, where)
                 check_rows(arrays, where)
                 current.put(arrays)
-            if hasattr(batches, "close"):
-                batches.close()  # A generator's own `finally` runs here and now.
+            if isinstance(batches, Generator):
+                batches.close()  # Its own `finally` runs here and now.
         except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
             failure = error
         current.finish(failure)
 
-    def _next(self, batches: Iterator[Any] | None) -> Any:
-        if batches is not None:
-            return next(batches, _END)
-        try:
-            batch = self._read()
-        except (StopIteration, tf.errors.OutOfRangeError):
-            return _END
-        return _END if batch is None else batch
+    def _reads(self) -> Iterator[Any]:
+        while self._read is not None:
+            try:
+                batch = self._read()
+            except (StopIteration, tf.errors.OutOfRangeError):
+                return
+            if batch is None:
+                return
+            yield batch
 
     def _where(self, number: int) -> str:
         return f"batch {number} (from 0) of `{self._name}`"
@@ -398,8 +399,7 @@ class Reader:
                 current.fail(error)
                 return
             if relaxed is not None:
-                shapes = tf.nest.map_structure(lambda a: a.shape, batch)
-                self.last_change = f"{self._where(current.number)} of the shapes {shapes}"
+                self.last_change = (self._where(current.number), spec_of(batch))
                 current.relaxed = relaxed
                 return
             current.pop()

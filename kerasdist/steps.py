@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from kerasdist import pure, sums, updates
 from kerasdist.devices import Placement
+from kerasdist.loops import NOT_FINITE, REACHED, over_batches
 from kerasdist.models import Example, read
 from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
 
-REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
 ROLES = ("trainable", "other", "optimizer", "metrics")
 
 
@@ -143,14 +143,15 @@ class Engine:
 
     def _train_loop(self, iterator, num_steps):
         with pure.patched():
-            return _loop(iterator, num_steps, lambda batch: self._run(self._train_replica, batch)[0])
+            run = lambda batch: self._run(self._train_replica, batch)[0]  # noqa: E731
+            return over_batches(iterator, num_steps, run)
 
     def _test_loop(self, iterator, num_steps, use_ema):
         def run(batch):
             return self._run(lambda replica, b: self._test_replica(replica, b, use_ema), batch)[0]
 
         with pure.patched():
-            return _loop(iterator, num_steps, run)
+            return over_batches(iterator, num_steps, run)
 
     def _predict(self, batch):
         with pure.patched():
@@ -200,10 +201,11 @@ class Engine:
                     shard=shard,
                     training=True,
                     with_metrics=not settings.gather_metrics,
+                    watch=tape.watch,
                 )
                 loss = tf.cast(shard.weight, forward.loss.dtype) * forward.loss
                 scaled = optimizer.scale_loss(loss)
-            gradients = tape.gradient(scaled, trainable)
+            gradients = _gradients(tape, scaled, self.roles, trainable, forward.changed)
             terms = terms_of_step.join(loss, gradients, forward, shard, index)
             return terms, self._rows(forward.outputs, shard)
 
@@ -373,36 +375,19 @@ class Engine:
         ]
 
 
+def _gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:
+    """With respect to each variable's value at the start, plus one that `call` assigned to it."""
+    given = {i: changed[id(v)] for i, v in enumerate(roles.trainable) if id(v) in changed}
+    gradients, more = tape.gradient(loss, (trainable, list(given.values())))
+    for i, gradient in zip(given, more, strict=True):
+        if gradient is not None:
+            first = gradients[i]
+            gradients[i] = gradient if first is None else tf.convert_to_tensor(first) + gradient
+    return gradients
+
+
 def _compiled(function: Callable) -> Any:
     compiled = tf.function(function, autograph=False)
     # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
     compiled._omit_frequent_tracing_warning = True
     return compiled
-
-
-def _loop(iterator, num_steps, run: Callable) -> tuple:
-    """`run(batch)` for batch after batch: counts of steps and examples, and the last results."""
-
-    def more(step, examples, status, loss, flags):
-        return tf.logical_and(status == REACHED, step < num_steps)
-
-    def body(step, examples, status, loss, flags):
-        optional = iterator.get_next_as_optional()
-
-        def one():
-            result, count, new_loss, new_flags = run(optional.get_value())
-            # The counter waits for the update: no step is counted that was not written.
-            with tf.control_dependencies([result]):
-                done = tf.cast(tf.equal(result, REACHED), tf.int64)
-            return step + done, examples + done * count, result, new_loss, new_flags
-
-        def none():
-            return step, examples, tf.constant(END_OF_DATA), loss, flags
-
-        return tf.cond(optional.has_value(), one, none)
-
-    zero = tf.constant(0, tf.int64)
-    start = (zero, zero, tf.constant(REACHED), tf.constant(0.0, tf.float64), tf.ones(0, tf.bool))
-    scalar = tf.TensorShape([])
-    shapes = (scalar, scalar, scalar, scalar, tf.TensorShape([None]))
-    return tf.while_loop(more, body, start, shape_invariants=shapes, parallel_iterations=1)

@@ -20,10 +20,11 @@ from kerasdist.devices import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.feeding import Feed, element_spec, preparation, translate
 from kerasdist.hooks import Hooks
+from kerasdist.loops import END_OF_DATA, NOT_FINITE
 from kerasdist.models import ensure_compiled
 from kerasdist.reporting import Meter, Reporter, as_number, mode_of
 from kerasdist.runs import RunFolder
-from kerasdist.steps import END_OF_DATA, NOT_FINITE, Engine, Settings
+from kerasdist.steps import Engine, Settings
 
 # A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
@@ -170,7 +171,9 @@ def fit(
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         loop = Loop(engine, feed, plan, hooks, reporter, folder, log_every)
         try:
-            loop.train(lambda: _test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))
+            loop.train(
+                lambda: _test(engine, validation, validation_steps, hooks, use_ema=bool(ema))
+            )
         except tf.errors.OpError as error:
             raise _during_run(translate(error) or error) from None
         except KerasdistError as error:
@@ -432,9 +435,7 @@ def predict(
         if steps is None:
             arguments.check_ends(stream, "data", "steps")
         inspection.build_for_prediction(model, stream.element_spec)
-        prepare = preparation(
-            model, stream, labels=(), name="data", need_targets=False
-        )
+        prepare = preparation(model, stream, labels=(), name="data", need_targets=False)
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
         engine = Engine(model, placement, Settings(shards=placement.num_replicas))
@@ -483,7 +484,8 @@ def _inspect(
     spec = element_spec(stream, augment)
     if spec is None:
         raise KerasdistError(
-            f"Received `{name}` without a single batch. Expected at least one. Check how it is read."
+            f"Received `{name}` without a single batch. Expected at least one. Check how it is "
+            "read."
         )
     findings = inspection.inspect(model, spec)
     if stream.arrays is not None:

@@ -20,13 +20,12 @@ class Update:
         self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
         place = {id(v): i for i, v in enumerate(roles.optimizer)}
         self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
-        self._scale_index = None if scale is None else place[id(scale)]
-        self._counter_index = None if counter is None else place[id(counter)]
+        self._places = (place[id(scale)], place[id(counter)]) if scale is not None else None
 
     @property
     def _scale(self) -> Any:
-        if self._scale_index is not None:
-            return self.values[self._scale_index]
+        if self._places is not None:
+            return self.values[self._places[0]]
         return self._inner.loss_scale_factor
 
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
@@ -38,20 +37,21 @@ class Update:
     def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
         """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
         new, values = pure.apply_gradients(self._inner, roles, gradients, trainable, self.values)
-        if self._scale_index is not None:
-            count = values[self._counter_index] + 1
+        if self._places is not None:
+            scale, counter = self._places
+            count = values[counter] + 1
             grow = tf.equal(count, self._growth_steps)
-            scale = values[self._scale_index]
-            values[self._scale_index] = tf.where(grow, scale * 2, scale)
-            values[self._counter_index] = tf.where(grow, tf.zeros_like(count), count)
+            values[scale] = tf.where(grow, values[scale] * 2, values[scale])
+            values[counter] = tf.where(grow, tf.zeros_like(count), count)
         return new, values
 
     def backed_off(self) -> list:
         """The optimizer's values after a step that was not finite: only a loss scale shrinks."""
         values = list(self.values)
-        if self._scale_index is not None:
-            values[self._scale_index] = values[self._scale_index] * 0.5
-            values[self._counter_index] = tf.zeros_like(values[self._counter_index])
+        if self._places is not None:
+            scale, counter = self._places
+            values[scale] = values[scale] * 0.5
+            values[counter] = tf.zeros_like(values[counter])
         return values
 
 

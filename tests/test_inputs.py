@@ -1,9 +1,5 @@
 """Bad input: a clear error, before anything is compiled, and the model keeps its weights."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -113,7 +109,7 @@ def test_a_model_compiled_without_a_loss(not_compiled):
 
 def test_something_that_is_no_model(not_compiled):
     assert "`model` of type int" in refusal(3, (X, Y))
-    assert "returned list" in refusal(lambda: [], (X, Y))
+    assert "returned list" in refusal(list, (X, Y))
 
 
 @pytest.mark.parametrize("method", ["train_step", "test_step"])
@@ -226,8 +222,8 @@ def test_features_of_a_shape_that_does_not_fit(form, not_compiled):
 @pytest.mark.parametrize("target", [np.ones((10, 3)), np.ones((10, 2, 2))])
 def test_targets_of_a_shape_that_does_not_fit(target, not_compiled):
     message = refusal(regressor(), (X, target.astype("float32")))
-    assert "(None, 1)" in message or "float32(None, 4)" in message
-    assert str(target.shape[1:])[1:-1].strip(",") in message
+    assert f"targets of the shape (None, {str(target.shape[1:])[1:-1].strip(',')})" in message
+    assert "outputs of the shape (None, 1)" in message
 
 
 def test_one_hot_targets_of_another_width(not_compiled):
@@ -238,10 +234,15 @@ def test_one_hot_targets_of_another_width(not_compiled):
 
 
 def test_a_type_that_the_model_cannot_read(not_compiled):
-    model = keras.Sequential([keras.layers.Conv1D(2, 3), keras.layers.Flatten()])
+    class Lookup(keras.layers.Layer):
+        def call(self, indices):
+            return tf.gather(tf.eye(4), indices)
+
+    model = keras.Sequential([Lookup(), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    message = refusal(model, (np.ones((10, 5, 1), "complex64"), np.ones((10, 6))))
-    assert "complex64(None, 5, 1)" in message
+    message = refusal(model, (np.zeros((10, 2)), Y))
+    assert "float32(None, 2)" in message
+    assert "int32" in message
 
 
 @pytest.mark.parametrize(
@@ -406,7 +407,7 @@ def test_a_batch_without_examples_is_named():
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ((np.ones((5, 7), "float32"), Y[5:]), ["batch 1 ", "(5, 7)", "4"]),
+        ((np.ones((5, 7), "float32"), Y[5:]), ["batch 1 ", "x: float32(None, 7)", "value 4"]),
         ((np.ones((5, 4, 1), "float32"), Y[5:]), ["batch 1 ", "(5, 4, 1)", "(None, 4)"]),
         ((X[5:].astype("int32"), Y[5:]), ["batch 1 ", "int32", "float32"]),
         ((X[5:],), ["batch 1 ", "1 positions", "2 positions"]),
@@ -638,35 +639,22 @@ def test_soft_placement_takes_the_nearest_device():
     assert resolve_names("cpu:8", soft=True) == tuple(f"CPU:{i}" for i in range(6))
 
 
-@pytest.mark.parametrize("ask", ["logical", 7, "cpu:7"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: kerasdist.logical_cpus(7),
+        lambda: kerasdist.fit(regressor(), (X, Y), batch_size=5, devices=7),
+        lambda: kerasdist.fit(regressor(), (X, Y), batch_size=5, devices="cpu:7"),
+    ],
+    ids=["logical_cpus", "number", "name"],
+)
 def test_logical_cpus_after_tensorflow_started(ask, not_compiled):
-    if ask == "logical":
-        with pytest.raises(kerasdist.KerasdistError) as caught:
-            kerasdist.logical_cpus(7)
-        message = str(caught.value)
-    else:
-        message = refusal(regressor(), (X, Y), devices=ask)
+    with pytest.raises(kerasdist.KerasdistError) as caught:
+        ask()
+    message = str(caught.value)
     assert "7 logical CPUs after TensorFlow started with 6" in message
     assert "Call `kerasdist.logical_cpus(7)` right after the import" in message
     assert "KERASDIST_LOGICAL_CPUS=7" in message
-
-
-def test_fit_sets_logical_cpus_where_tensorflow_has_not_started():
-    script = """
-import kerasdist, numpy as np
-def build():
-    import keras
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
-kerasdist.fit(build, (np.ones((6, 2)), np.ones((6, 1))), batch_size=6, devices=3, progress=False)
-print([d.name for d in kerasdist.list_devices()])
-"""
-    environment = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "['CPU:0', 'CPU:1', 'CPU:2']", done.stderr
 
 
 # Passes and settings

@@ -135,5 +135,5 @@ def test_every_optimizer_of_keras_is_tested():
 def test_an_optimizer_that_differs_from_apply_is_refused_by_name(name, regression):
     model = keras.Sequential([keras.layers.Dense(2)])
     model.compile(getattr(keras.optimizers, name)(0.1), "mse")
-    with pytest.raises(KerasdistError, match=f"{name}.*Use 'adamw'"):
+    with pytest.raises(KerasdistError, match=rf"{name}.*Use 'adamw'"):
         kerasdist.fit(model, regression, batch_size=8)

@@ -154,7 +154,8 @@ def make_data(case, two):
 def batches(data, batch_size):
     flat = tf.nest.flatten(data)
     for start in range(0, len(flat[0]), batch_size):
-        yield tf.nest.map_structure(lambda a: a[start : start + batch_size], data)
+        rows = slice(start, start + batch_size)
+        yield tf.nest.map_structure(lambda a, rows=rows: a[rows], data)
 
 
 def plain_loop(model, data, batch_size, epochs):

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.devices import place
-from kerasdist.steps import END_OF_DATA, NOT_FINITE, REACHED, Engine, Settings
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED
+from kerasdist.steps import Engine, Settings
 
 
 def built(loss="mse"):

@@ -73,7 +73,7 @@ def test_t2_shards_accumulate_what_gradient_accumulation_cannot():
         accumulated.get_weights()[0], whole.get_weights()[0], rtol=1e-5, atol=1e-7
     )
     refused = linear(optimizer=keras.optimizers.SGD(1.0, gradient_accumulation_steps=2))
-    with pytest.raises(kerasdist.KerasdistError, match="gradient_accumulation_steps=2.*shards"):
+    with pytest.raises(kerasdist.KerasdistError, match=r"gradient_accumulation_steps=2.*shards"):
         fit(refused, (X, Y), devices=2)
 
 

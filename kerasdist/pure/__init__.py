@@ -1,0 +1,64 @@
+"""A Keras model, its loss, metrics and optimizer as pure functions of their state.
+
+The only place that uses private Keras names; `tests/test_pure.py` has a test for each, which fails
+when Keras changes it. Seen with Keras 3.15.1 on TensorFlow 2.21.
+"""
+
+from kerasdist.pure.functions import Forward, apply_gradients, forward, predict, update_metrics
+from kerasdist.pure.introspection import (
+    REFUSED_OPTIMIZERS,
+    adds_up,
+    all_layers,
+    compiled_metrics,
+    get_mask,
+    has_own_loss,
+    loss_scale,
+    loss_so_far,
+    overrides,
+    set_mask,
+    sparse_label_outputs,
+    tracked_metrics,
+    wants_batches,
+)
+from kerasdist.pure.patches import Shard, Tensors, patched, tracing
+from kerasdist.pure.variables import (
+    Parts,
+    build,
+    build_optimizer,
+    call,
+    parts,
+    share_global_seed_generator,
+    use_global_seed_generator,
+)
+
+__all__ = [
+    "REFUSED_OPTIMIZERS",
+    "Forward",
+    "Parts",
+    "Shard",
+    "Tensors",
+    "adds_up",
+    "all_layers",
+    "apply_gradients",
+    "build",
+    "build_optimizer",
+    "call",
+    "compiled_metrics",
+    "forward",
+    "get_mask",
+    "has_own_loss",
+    "loss_scale",
+    "loss_so_far",
+    "overrides",
+    "parts",
+    "patched",
+    "predict",
+    "set_mask",
+    "share_global_seed_generator",
+    "sparse_label_outputs",
+    "tracing",
+    "tracked_metrics",
+    "update_metrics",
+    "use_global_seed_generator",
+    "wants_batches",
+]

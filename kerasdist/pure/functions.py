@@ -1,0 +1,155 @@
+"""The model, its loss, metrics and optimizer as functions of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist.models import Example
+from kerasdist.pure.introspection import overrides
+from kerasdist.pure.patches import Shard, Tensors, tracing
+from kerasdist.pure.variables import Parts, call
+
+
+class _Scope(keras.StatelessScope):
+    """A StatelessScope in which a trainable variable assigned in `call` is a new leaf.
+
+    As with real variables: the gradient is with respect to the value it was given.
+    """
+
+    def __init__(self, mapping: list, leaves: set[int], watch: Callable | None):
+        super().__init__(mapping, collect_losses=True)
+        self._leaves = leaves
+        self._watch = watch
+
+    def add_update(self, update: tuple[Any, tf.Tensor]) -> None:
+        variable, value = update
+        if id(variable) in self._leaves:
+            value = tf.stop_gradient(value)
+            if self._watch is not None:
+                self._watch(value)
+        super().add_update((variable, value))
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The result of a forward pass over one shard: values, and what the pass changed."""
+
+    outputs: Any
+    loss: tf.Tensor | None
+    changed: dict[int, tf.Tensor]
+    metrics: tuple[tf.Tensor, ...]
+    updated_metrics: frozenset[int]
+    used_add_loss: bool
+
+
+def forward(
+    model: keras.Model,
+    roles: Parts,
+    state: tuple[Tensors, Tensors, Tensors],
+    example: Example,
+    *,
+    shard: Shard,
+    training: bool,
+    with_metrics: bool,
+    watch: Callable | None = None,
+) -> Forward:
+    """Runs model, loss and metrics over a shard. Metrics start from zero: they are deltas.
+
+    `state` holds values of the trainable variables, the other ones and the seed generators;
+    `watch` is called with a value that the pass itself gives to a trainable variable.
+    """
+    zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
+    mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
+    weighted = frozenset(id(m) for m in model._compile_loss.metrics) if model._compile_loss else ()
+    shard.weighted_by_examples = frozenset(weighted)
+    leaves = {id(v) for v in roles.trainable}
+    with _Scope(mapping, leaves, watch) as scope, tracing(shard):
+        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        # Stale ids of an earlier trace's losses could match new tensors.
+        model._clear_losses()
+        outputs = call(model, example.args, training)
+        used_add_loss = bool(scope.losses)
+        loss = None
+        if model._compile_loss is not None or used_add_loss or overrides(model, "compute_loss"):
+            loss = model._compute_loss(
+                x=example.x,
+                y=example.y,
+                y_pred=outputs,
+                sample_weight=example.sample_weight,
+                training=training,
+            )
+            count = tf.cast(shard.num_examples, model._loss_tracker.dtype)
+            model._loss_tracker.update_state(loss, sample_weight=count)
+        updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
+        if with_metrics:
+            model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+        model._clear_losses()
+    changed = {}
+    for variable in (*roles.trainable, *roles.other):
+        value = scope.get_current_value(variable)
+        if value is not given[id(variable)]:
+            changed[id(variable)] = value
+    return Forward(
+        outputs=outputs,
+        loss=loss,
+        changed=changed,
+        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        updated_metrics=frozenset(id(v) for v in updated),
+        used_add_loss=used_add_loss,
+    )
+
+
+def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
+    trainable, other, seeds = state
+    return [
+        *zip(roles.trainable, trainable, strict=True),
+        *zip(roles.other, other, strict=True),
+        *zip(roles.seeds, seeds, strict=True),
+    ]
+
+
+def predict(
+    model: keras.Model, roles: Parts, state: tuple[Tensors, Tensors, Tensors], example: Example
+) -> Any:
+    """The model's outputs alone."""
+    with keras.StatelessScope(_mapping(roles, state)):
+        return call(model, example.args, training=False)
+
+
+def update_metrics(
+    model: keras.Model, roles: Parts, values: Tensors, example: Example, outputs: Any
+) -> list[tf.Tensor]:
+    """`compute_metrics` on a whole global batch, for metrics that do not add up over shards."""
+    mapping = list(zip(roles.metrics, values, strict=True))
+    with keras.StatelessScope(mapping) as scope:
+        model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+    return [scope.get_current_value(v) for v in roles.metrics]
+
+
+def apply_gradients(
+    optimizer: keras.optimizers.Optimizer,
+    roles: Parts,
+    gradients: Sequence[tf.Tensor | None],
+    trainable: Tensors,
+    values: Tensors,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """One update as a pure function: `(new trainable values, new optimizer values)`."""
+    mapping = [
+        *zip(roles.trainable, trainable, strict=True),
+        *zip(roles.optimizer, values, strict=True),
+    ]
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # done by the engine
+    try:
+        with keras.StatelessScope(mapping) as scope:
+            optimizer.apply(list(gradients), list(roles.trainable))
+    finally:
+        optimizer.loss_scale_factor = factor
+    return (
+        [scope.get_current_value(v) for v in roles.trainable],
+        [scope.get_current_value(v) for v in roles.optimizer],
+    )

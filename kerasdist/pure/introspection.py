@@ -1,0 +1,115 @@
+"""What a compiled model, a metric, an optimizer or a callback is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend as keras_backend
+
+# Optimizers whose own `apply` computes something else than their formula, and what to use instead.
+REFUSED_OPTIMIZERS = {
+    "ScheduleFreeAdamW": (
+        "in Keras 3.15 with TensorFlow it reads its momentum after having updated it, where its "
+        "formula has the value before",
+        "adamw",
+    ),
+}
+
+
+def get_mask(tensor: Any) -> tf.Tensor | None:
+    return keras_backend.get_keras_mask(tensor)
+
+
+def set_mask(tensor: Any, mask: tf.Tensor) -> None:
+    keras_backend.set_keras_mask(tensor, mask)
+
+
+def overrides(model: keras.Model, method: str) -> bool:
+    """Whether the model's class replaces a method of `keras.Model`."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)
+
+
+def adds_up(metric: keras.metrics.Metric) -> bool:
+    """Whether a compiled metric's state over a batch is the sum of its states over the shards.
+
+    Keras's own metrics are sums; a function of the caller's may return a mean of its batch, and a
+    class of the caller's may do anything.
+    """
+    if not type(metric).__module__.startswith("keras."):
+        return False
+    if isinstance(metric, keras.metrics.MeanMetricWrapper):
+        module = getattr(metric._fn, "__module__", "") or ""
+        return module.startswith("keras.")
+    return True
+
+
+def loss_so_far(model: keras.Model) -> Any:
+    """The mean loss over the examples since the metrics were reset."""
+    return model._loss_tracker.result()
+
+
+def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
+    return list(model._compile_metrics.metrics) if model._compile_metrics is not None else []
+
+
+def tracked_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
+    """Metrics that the model keeps itself, which its `call` or `compute_loss` may update."""
+    own = {id(m) for m in compiled_metrics(model)}
+    own.add(id(model._compile_metrics))
+    own.add(id(model._loss_tracker))
+    if model._compile_loss is not None:
+        own |= {id(m) for m in model._compile_loss.metrics}
+    return [m for m in model.metrics if id(m) not in own]
+
+
+def sparse_label_outputs(model: keras.Model) -> list[tuple[tuple, int | None]]:
+    """`(path into the targets, ignored class)` of each loss that takes class numbers."""
+    if model._compile_loss is None or not model._compile_loss.built:
+        return []
+    found = []
+    for path, loss, _, _ in model._compile_loss._flat_losses:
+        function = getattr(loss, "fn", None)
+        if function is keras.losses.sparse_categorical_crossentropy:
+            found.append((tuple(path), getattr(loss, "ignore_class", None)))
+    return found
+
+
+def loss_scale(optimizer: keras.optimizers.Optimizer):
+    """`(inner optimizer, scale variable, growth counter)`; the last two None without a scale."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        # Its own variables exist once it is built.
+        scale, counter = (
+            (optimizer.dynamic_scale, optimizer.step_counter) if optimizer.built else (None, None)
+        )
+        return optimizer.inner_optimizer, scale, counter
+    return optimizer, None, None
+
+
+def wants_batches(callback: keras.callbacks.Callback, kind: str) -> bool:
+    """Whether a callback looks at every batch of `kind` ("train" or "test")."""
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
+        return False
+    names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
+    if kind == "train":
+        names += ["on_batch_begin", "on_batch_end"]
+    return any(not getattr(getattr(callback, n), "_is_default", False) for n in names)
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """The model and every layer inside it."""
+    return list(model._flatten_layers())
+
+
+def has_own_loss(model: keras.Model) -> bool:
+    """Whether the loss is anything but Keras's own losses."""
+    if overrides(model, "compute_loss"):
+        return True
+    losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
+    for _, loss, _, _ in losses:
+        function = getattr(loss, "fn", None)
+        module = type(loss).__module__ if function is None else function.__module__
+        if not (module or "").startswith("keras."):
+            return True
+    return False

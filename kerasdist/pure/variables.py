@@ -1,0 +1,106 @@
+"""A model's variables by role, and how they come into being."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend as keras_backend
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
+
+from kerasdist.models import Example
+
+
+def _native(variable: keras.Variable) -> tf.Variable:
+    return variable._value
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The variables of a compiled, built model by their role in a step."""
+
+    trainable: tuple[keras.Variable, ...]
+    other: tuple[keras.Variable, ...]
+    optimizer: tuple[keras.Variable, ...]
+    metrics: tuple[keras.Variable, ...]
+    seeds: tuple[keras.Variable, ...]
+
+    def natives(self, role: str) -> list[tf.Variable]:
+        """The TensorFlow variables behind the ones of a role."""
+        return [_native(variable) for variable in getattr(self, role)]
+
+
+def parts(model: keras.Model) -> Parts:
+    """Sorts a model's variables. The global seed generator counts as one of the model's."""
+    trainable = tuple(model.trainable_variables)
+    weights = list(model.weights)
+    known = {id(v) for v in weights}
+    seeds = [v for v in model.variables if id(v) not in known]
+    seeds.append(global_seed_generator().state)
+    tracker = model._loss_tracker.variables if model.compiled else ()
+    metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
+    of_trainable = {id(v) for v in trainable}
+    return Parts(
+        trainable=trainable,
+        other=tuple(v for v in weights if id(v) not in of_trainable and id(v) not in metrics),
+        optimizer=tuple(model.optimizer.variables) if getattr(model, "optimizer", None) else (),
+        metrics=tuple(metrics.values()),
+        seeds=tuple(seeds),
+    )
+
+
+def call(model: keras.Model, args: tuple, training: bool) -> Any:
+    """Calls the model with or without `training`, as its `call` allows."""
+    if model._call_has_training_arg:
+        return model(*args, training=training)
+    return model(*args)
+
+
+def build(model: keras.Model, example: Example) -> None:
+    """Creates the variables of the model, its loss and metrics, without running anything.
+
+    `example` holds a `tf.TensorSpec` for each tensor.
+    """
+    loss, metrics = (
+        (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
+    )
+    need_loss = loss is not None and not loss.built
+    need_metrics = metrics is not None and not metrics.built
+    if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
+        return
+    example = Example(*(_symbolic(part) for part in vars(example).values()))
+    outputs = keras_backend.compute_output_spec(lambda *a: call(model, a, False), *example.args)
+    if need_metrics:
+        keras_backend.compute_output_spec(
+            model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+        )
+    if need_loss:
+        keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+
+
+def _symbolic(structure: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: (
+            None
+            if spec is None
+            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
+        ),
+        structure,
+    )
+
+
+def build_optimizer(model: keras.Model) -> None:
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def share_global_seed_generator() -> Any:
+    """The caller's global seed generator, to be set in replicas' threads (it is thread-local)."""
+    return global_seed_generator()
+
+
+def use_global_seed_generator(generator: Any) -> None:
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
