@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives. Loaded on first use: `kerasdist --help` must not wait for TensorFlow.
+# Where each public name lives. Loaded on first use: `kerasdist --help` does not wait for TensorFlow.
 _HOMES = {
     "fit": "training",
     "evaluate": "training",
@@ -30,7 +30,20 @@ _HOMES = {
     "load_recipe": "recipes",
 }
 
-__all__ = ["DivergedError", "KerasdistError", "__version__", *_HOMES]
+__all__ = [
+    "DivergedError",
+    "KerasdistError",
+    "Model",
+    "Recipe",
+    "__version__",
+    "evaluate",
+    "fit",
+    "list_devices",
+    "load_recipe",
+    "logical_cpus",
+    "predict",
+    "read_provider",
+]
 
 
 def __getattr__(name: str) -> Any:

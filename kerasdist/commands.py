@@ -185,6 +185,7 @@ def _names(run: dict[str, Any]) -> list[str]:
 def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     saved = parse_fit([str(run)])
+    names = _names(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
     job = _Job(saved)
     data = job.build_data(options["split"])
     results = training.evaluate(
@@ -192,7 +193,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
         data,
         batch_size=options["batch_size"],
         steps=options["steps"],
-        devices=_names(options),
+        devices=names,
     )
     if options["json"]:
         print(as_json(results))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -14,7 +12,17 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.readers import Reader, as_arrays, check_rows, spec_of
+from kerasdist.readers import as_arrays, check_rows, spec_of
+from kerasdist.sources import (
+    Provider,
+    ProviderStream,
+    PyDatasetStream,
+    PythonStream,
+    SourceStream,
+    check_batch_size,
+    from_function,
+    order,
+)
 
 DEFAULT_SHUFFLE_BUFFER = 10_000
 
@@ -60,16 +68,6 @@ class _TensorStream:
 
     def close(self) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class Provider:
-    """How a provider is read; see `read_provider`."""
-
-    source: Any
-    reader_threads: int = 1
-    capacity: int = 8
-    drop_remainder: bool = False
 
 
 def read_provider(
@@ -122,7 +120,7 @@ def open_stream(
     default_batch_size: int | None = None,
 ) -> Stream:
     """Sorts `data` into its form. `default_batch_size` serves forms that need one and got none."""
-    _check_batch_size(batch_size, "the examples of one step over all devices")
+    check_batch_size(batch_size, "the examples of one step over all devices")
     if not isinstance(shuffle, (bool, np.bool_, Integral)) or shuffle < 0:
         raise KerasdistError(
             f"Received `shuffle={shuffle!r}`. Expected True, False, or for a `tf.data.Dataset` of "
@@ -132,17 +130,17 @@ def open_stream(
         return _dataset_stream(data, batch_size, shuffle, seed, name)
     if isinstance(data, keras.utils.PyDataset):
         _refuse_second_batch_size(batch_size, name, "a `keras.utils.PyDataset`")
-        return _PyDatasetStream(data, name)
+        return PyDatasetStream(data, name)
     if isinstance(data, Provider) or hasattr(data, "get_batch_data"):
         provider = data if isinstance(data, Provider) else Provider(data)
         _refuse_second_batch_size(batch_size, name, "a provider")
-        return _ProviderStream(provider, name)
+        return ProviderStream(provider, name)
     if hasattr(data, "__next__") and not hasattr(data, "__getitem__"):
         _refuse_second_batch_size(batch_size, name, "a generator")
-        return _PythonStream(read=partial(next, data), is_one_shot=True, name=name)
+        return PythonStream(read=partial(next, data), is_one_shot=True, name=name)
     if callable(data) and not hasattr(data, "__getitem__"):
         _refuse_second_batch_size(batch_size, name, "a generator function")
-        return _PythonStream(partial(_call, data), name=name)
+        return PythonStream(partial(from_function, data), name=name)
     is_examples = _is_list_of_examples(data)
     if _is_array_like(data) and not is_examples:
         size = _require_batch_size(batch_size or default_batch_size, name, "arrays")
@@ -151,7 +149,7 @@ def open_stream(
     has_index = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if is_examples or (has_index and not isinstance(data, (tuple, Mapping, str, bytes))):
         size = _require_batch_size(batch_size or default_batch_size, name, "single examples")
-        return _SourceStream(data, size, bool(shuffle), seed, name)
+        return SourceStream(data, size, bool(shuffle), seed, name)
     is_structure = isinstance(data, (tuple, Mapping))
     if is_structure and not data:
         raise KerasdistError(
@@ -163,21 +161,6 @@ def open_stream(
         "`__len__` and `__getitem__`, a `keras.utils.PyDataset`, a provider with "
         "`get_batch_data()`, or a generator function. Convert it to one of these."
     )
-
-
-def order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """The order of the examples in a pass: a function of (seed, epoch)."""
-    return np.random.default_rng([seed, epoch]).permutation(num_examples)
-
-
-def _check_batch_size(batch_size: Any, meaning: str) -> None:
-    if batch_size is None:
-        return
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
-        raise KerasdistError(
-            f"Received `batch_size={batch_size!r}`. Expected a whole number of at least 1: "
-            f"{meaning}. Give for example `batch_size=128`."
-        )
 
 
 def _require_batch_size(batch_size: int | None, name: str, what: str) -> int:
@@ -329,7 +312,7 @@ def _dataset_stream(
     if all(shape.rank is not None for shape in shapes):
         return stream
     # Shapes that TensorFlow does not know are taken from the batches themselves.
-    known = _PythonStream(lambda e, start: stream.open(e, start).as_numpy_iterator(), name=name)
+    known = PythonStream(lambda e, start: stream.open(e, start).as_numpy_iterator(), name=name)
     known.batch_size, known.num_batches = stream.batch_size, stream.num_batches
     known.is_endless = stream.is_endless
     return known
@@ -357,159 +340,3 @@ def _are_batches(dataset: tf.data.Dataset, shapes: list[tf.TensorShape]) -> bool
             return True
         (dataset,) = inputs
     return False
-
-
-class _PythonStream:
-    """Batches that Python makes, read in the background."""
-
-    arrays = None
-    batch_size: int | None = None
-    num_batches: int | None = None
-    is_endless = False
-    read_ahead = 1  # The reader has a buffer of its own, of the size that was asked for.
-
-    def __init__(
-        self,
-        make_batches: Callable[[int, int], Iterator[Any]] | None = None,
-        *,
-        is_one_shot: bool = False,
-        num_threads: int = 1,
-        name: str = "data",
-        **reader_options: Any,
-    ):
-        self.is_one_shot = is_one_shot
-        self.is_forward_only = make_batches is None
-        self.num_threads = num_threads
-        self._name = name
-        self._reader = Reader(make_batches, num_threads=num_threads, name=name, **reader_options)
-
-    @property
-    def element_spec(self) -> Any:
-        return self._reader.element_spec
-
-    @property
-    def last_change(self) -> tuple[str, Any]:
-        return self._reader.last_change
-
-    def open(self, epoch: int, start: int) -> tf.data.Dataset:
-        if self.is_one_shot and epoch > 0:
-            raise KerasdistError(
-                f"Received `{self._name}`, a generator that can be read only once, and it ended "
-                "before the training did. Expected a generator function, which gives a new "
-                "generator for each epoch. Pass the function itself, not its result."
-            )
-        return self._reader.open(epoch, start)
-
-    def reopen(self) -> tf.data.Dataset | None:
-        return self._reader.reopen()
-
-    def check(self) -> None:
-        self._reader.check()
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-class _SourceStream(_PythonStream):
-    """Single examples by index, as `tfds.data_source` gives them."""
-
-    def __init__(self, source: Any, batch_size: int, shuffle: bool, seed: int, name: str):
-        num_examples = len(source)
-        if num_examples == 0:
-            raise KerasdistError(
-                f"Received `{name}` with 0 examples. Expected at least one. Check how it was read."
-            )
-        self.batch_size = batch_size
-        self.num_batches = -(-num_examples // batch_size)
-
-        def make_batches(epoch: int, start: int) -> Iterator[Any]:
-            indices = order(seed, epoch, num_examples) if shuffle else np.arange(num_examples)
-            for first in range(start * batch_size, num_examples, batch_size):
-                rows = [int(i) for i in indices[first : first + batch_size]]
-                many = getattr(source, "__getitems__", None)
-                examples = many(rows) if many else [source[i] for i in rows]
-                where = f"examples {rows[0]} to {rows[-1]} (batch {first // batch_size} from 0)"
-                yield _stack([as_arrays(e, f"{where} of `{name}`") for e in examples], where)
-
-        super().__init__(make_batches, name=name)
-
-
-def _stack(examples: list[Any], where: str) -> Any:
-    try:
-        return tf.nest.map_structure(lambda *values: np.stack(values), *examples)
-    except (ValueError, TypeError):
-        shapes = [tf.nest.map_structure(np.shape, e) for e in examples]
-        other = next((s for s in shapes if s != shapes[0]), shapes[0])
-        raise KerasdistError(
-            f"Received {where} with fields of the shapes {other} and {shapes[0]}. Expected the "
-            "same in all examples. Cut or fill them up in `__getitem__`."
-        ) from None
-
-
-class _PyDatasetStream(_PythonStream):
-    def __init__(self, dataset: keras.utils.PyDataset, name: str):
-        length = dataset.num_batches
-        if length == 0:
-            raise KerasdistError(
-                f"Received `{name}`, a `keras.utils.PyDataset` with 0 batches. Expected at least "
-                "one. Check its `__len__`."
-            )
-        self.num_batches = length
-        self.is_endless = length is None
-
-        def make_batches(epoch: int, start: int) -> Iterator[Any]:
-            # Keras calls these around every pass.
-            dataset.on_epoch_begin()
-            i = start
-            while length is None or i < length:
-                yield dataset[i]
-                i += 1
-            dataset.on_epoch_end()
-
-        super().__init__(make_batches, name=name)
-
-
-class _ProviderStream(_PythonStream):
-    def __init__(self, provider: Provider, name: str):
-        source = provider.source
-        kind = source.__name__ if isinstance(source, type) else type(source).__name__
-        if isinstance(source, type):
-            raise KerasdistError(
-                f"Received `{name}`, the class {kind!r}. Expected an object of it. Pass "
-                f"`{kind}(...)`."
-            )
-        if not hasattr(source, "get_batch_data") or getattr(source, "batch_size", None) is None:
-            missing = "batch_size" if hasattr(source, "get_batch_data") else "get_batch_data"
-            raise KerasdistError(
-                f"Received `{name}`, the provider {kind!r} without `{missing}`. Expected the "
-                f"attributes `batch_size` and `get_batch_data`. Add `{missing}`."
-            )
-        _check_batch_size(source.batch_size, f"the examples that {kind!r} returns at a time")
-        size = int(source.batch_size)
-
-        def read() -> Any:
-            while True:
-                batch = source.get_batch_data()
-                if batch is None or not provider.drop_remainder:
-                    return batch
-                arrays = as_arrays(batch, f"a batch of `{name}`")
-                if check_rows(arrays, f"a batch of `{name}`") >= size:
-                    return arrays
-
-        super().__init__(
-            read=read,
-            num_threads=provider.reader_threads,
-            capacity=provider.capacity,
-            name=name,
-        )
-        self.batch_size = size
-
-
-def _call(function: Callable, epoch: int, start: int) -> Iterator[Any]:
-    batches = function()
-    if not hasattr(batches, "__iter__"):
-        raise KerasdistError(
-            f"Received as data a function that returned {type(batches).__name__}. Expected a "
-            "generator function, which yields batches. Use `yield` in it."
-        )
-    return islice(batches, start, None) if start else iter(batches)

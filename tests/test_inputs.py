@@ -430,7 +430,7 @@ def test_a_batch_unlike_the_ones_before_is_named(second, words):
 def test_examples_of_different_shapes(not_compiled):
     data = [(np.ones(4), 1.0), (np.ones(3), 1.0)]
     message = refusal(regressor(), data, shuffle=False)
-    assert "examples 0 to 1" in message
+    assert "batch 0 (from 0) of `data`" in message
     assert "(3,)" in message
     assert "(4,)" in message
 

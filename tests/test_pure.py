@@ -285,6 +285,15 @@ def test_the_global_seed_generator_can_be_set_in_a_thread():
     assert not np.array_equal(before, state.numpy())
 
 
+def test_a_policy_is_put_back_to_what_it_was():
+    pure.variables.global_state.set_global_attribute("dtype_policy", None)
+    with pure.dtype_policy("mixed_bfloat16"):
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    keras.config.set_floatx("float64")  # followed only while no policy was set
+    assert keras.config.dtype_policy().name == "float64"
+    keras.config.set_floatx("float32")
+
+
 def test_losses_use_the_replaced_reduction_and_scaling():
     """Inside a strategy Keras divides by the replicas; patched, it does not."""
     strategy = tf.distribute.MirroredStrategy(

@@ -216,9 +216,14 @@ def test_the_synthetic_set_is_a_function_of_its_seed_alone(synthetic):
     assert not np.array_equal(synthetic[0]["image"], first(synthetic_seed=1)["image"])
 
 
-def test_no_synthetic_image_is_in_both_splits(synthetic):
-    train, validation = ({image.tobytes() for image in split["image"]} for split in synthetic)
-    assert len(train) == 3000
+def test_no_synthetic_image_is_in_both_splits():
+    sizes = {"num_train": 500, "num_validation": 500}
+    recipe = kerasdist.load_recipe("cifar10", source="synthetic", **sizes)
+    train, validation = (
+        {image.tobytes() for image in recipe.build_data(split)["image"]}
+        for split in ("train", "validation")
+    )
+    assert len(train) == len(validation) == 500
     assert not train & validation
 
 

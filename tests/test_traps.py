@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import devices, sums, training
+from kerasdist import devices, epochs, sums, training
 
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):
@@ -95,7 +95,7 @@ def test_t3_the_average_of_the_weights_is_kept_beside_them(replicas):
 
 def test_t4_many_steps_in_one_call_equal_single_steps(monkeypatch):
     def trained(seconds):
-        monkeypatch.setattr(training, "SECONDS_PER_CALL", seconds)
+        monkeypatch.setattr(epochs, "SECONDS_PER_CALL", seconds)
         calls = []
         original = training.Engine.train
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,3 +106,16 @@ def share_global_seed_generator() -> Any:
 
 def use_global_seed_generator(generator: Any) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+@contextlib.contextmanager
+def dtype_policy(precision: str | None) -> Iterator[None]:
+    """Sets Keras's policy, and puts it back to what it was, which may be nothing."""
+    before = global_state.get_global_attribute("dtype_policy")
+    if precision is not None:
+        keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        if precision is not None:
+            global_state.set_global_attribute("dtype_policy", before)

@@ -1,0 +1,219 @@
+"""Epochs and steps around the engine: training, validation, callbacks and logs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist import pure
+from kerasdist.devices import Placement
+from kerasdist.errors import DivergedError
+from kerasdist.feeding import Feed, translate
+from kerasdist.hooks import Hooks
+from kerasdist.loops import END_OF_DATA, NOT_FINITE
+from kerasdist.reporting import Meter, Reporter, as_number
+from kerasdist.runs import RunFolder
+from kerasdist.steps import Engine
+
+# A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
+SECONDS_PER_CALL = 0.5
+# Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
+MOST_LEFT_OUT = 50
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to train."""
+
+    epochs: int
+    steps: int | None
+    steps_per_epoch: int | None
+    num_batches: int | None
+
+    @property
+    def epoch_steps(self) -> int | None:
+        return self.steps_per_epoch or self.num_batches
+
+    def is_done(self, epoch: int, step: int) -> bool:
+        return step >= self.steps if self.steps is not None else epoch >= self.epochs
+
+    def steps_left(self, step: int, step_in_epoch: int) -> int:
+        left = self.steps - step if self.steps is not None else 2**40
+        if self.steps_per_epoch is not None:
+            left = min(left, self.steps_per_epoch - step_in_epoch)
+        return left
+
+
+class Loop:
+    """Epochs and steps around the engine, and what is told about them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        feed: Feed,
+        plan: Plan,
+        hooks: Hooks,
+        reporter: Reporter,
+        folder: RunFolder | None,
+        log_every: int | None,
+    ):
+        self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
+        self._reporter, self._folder, self._log_every = reporter, folder, log_every
+        self._meter = Meter()
+        self._seconds_per_step: float | None = None
+        self._left_out = 0
+        self.step = 0
+        self.epoch = 0
+        self.examples = 0
+        self.logs: dict[str, Any] = {}
+
+    def train(self, validate: Callable[[], dict[str, Any]]) -> None:
+        self._feed.open(0)
+        self._engine.model.stop_training = False
+        self._engine.model.history = self._hooks.history
+        self._hooks.call("on_train_begin")
+        while not self._plan.is_done(self.epoch, self.step) and not self._hooks.stop:
+            self._hooks.call("on_epoch_begin", self.epoch)
+            reset_metrics(self._engine)
+            self._train_epoch()
+            self.logs = metric_results(self._engine)
+            self.logs |= {f"val_{name}": value for name, value in validate().items()}
+            self._reporter.epoch(
+                self.epoch, None if self._plan.steps else self._plan.epochs, self.logs
+            )
+            if self._folder is not None:
+                self._folder.log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
+            self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
+            self.epoch += 1
+        self._hooks.call("on_train_end", dict(self.logs))
+
+    def _train_epoch(self) -> None:
+        in_epoch = 0
+        self._meter.restart()
+        while self._plan.steps_left(self.step, in_epoch) > 0 and not self._hooks.stop:
+            wanted = min(self._plan.steps_left(self.step, in_epoch), self._steps_per_call())
+            self._hooks.batch("on_train_batch_begin", in_epoch)
+            began = time.perf_counter()
+            outcome = self._engine.train(self._feed.iterator, wanted)
+            self._took(time.perf_counter() - began, outcome.num_steps, outcome.num_examples)
+            self.step += outcome.num_steps
+            in_epoch += outcome.num_steps
+            self.examples += outcome.num_examples
+            self._feed.advance(outcome.num_steps)
+            if outcome.num_steps:
+                self._left_out = 0
+                self._log(outcome.loss)
+                if self._hooks.every_train_batch:
+                    logs = metric_results(self._engine)
+                    self._hooks.batch("on_train_batch_end", in_epoch - 1, logs)
+            if outcome.status == NOT_FINITE:
+                self._feed.advance(1)
+                self._not_finite(outcome, in_epoch)
+            if outcome.status == END_OF_DATA and self._feed.is_over():
+                self._feed.open(self._feed.epoch + 1)
+                if self._plan.steps_per_epoch is None:
+                    return
+
+    def _steps_per_call(self) -> int:
+        if self._hooks.every_train_batch or self._seconds_per_step is None:
+            return 1
+        wanted = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
+        if self._log_every:
+            wanted = min(wanted, self._log_every - self.step % self._log_every)
+        return wanted
+
+    def _took(self, seconds: float, num_steps: int, num_examples: int) -> None:
+        if self.step == 0:  # Tracing and compiling are in it.
+            self._meter.restart()
+            self._seconds_per_step = 0.05
+        elif num_steps:
+            self._meter.add(num_steps, num_examples)
+            self._seconds_per_step = seconds / num_steps
+
+    def _log(self, loss: float) -> None:
+        if not self._log_every or self.step % self._log_every:
+            return
+        rate, seconds = self._meter.rates()
+        self._reporter.step(self.step, loss, rate, seconds)
+        if self._folder is not None:
+            self._folder.log(
+                kind="step", step=self.step, loss=loss, examples_per_second=round(rate, 3)
+            )
+
+    def _not_finite(self, outcome, in_epoch: int) -> None:
+        scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
+        self._left_out += 1
+        if scaled and math.isfinite(outcome.loss) and self._left_out <= MOST_LEFT_OUT:
+            return  # The loss scale was too large for float16: it was halved, the step left out.
+        if self._hooks.accept_not_finite(in_epoch, outcome.loss):
+            return
+        step = self.step + 1
+        raise DivergedError(
+            f"Received a step that is not finite: step {step}, loss {outcome.loss:g}, first in the "
+            f"{outcome.not_finite[0]}. Expected finite numbers; nothing of this step was written. "
+            "Lower the learning rate, set `clip_norm`, or look at the batch.",
+            step=step,
+            names=outcome.not_finite,
+        )
+
+    def result(self, placement: Placement) -> dict[str, Any]:
+        """The content of result.json but for the weights' hash."""
+        rate, _ = self._meter.rates()
+        return {
+            "status": "finished",
+            "steps": self.step,
+            "epochs": self.epoch,
+            "examples_seen": self.examples,
+            **self.logs,
+            "examples_per_second": round(rate, 3),
+            "devices": list(placement.names),
+        }
+
+
+def test(
+    engine: Engine, feed: Feed | None, steps: int | None, hooks: Hooks, *, use_ema: bool
+) -> dict[str, Any]:
+    """One pass over a feed with the metrics of the model."""
+    if feed is None:
+        return {}
+    feed.open(0)
+    hooks.call("on_test_begin")
+    reset_metrics(engine)
+    done = 0
+    try:
+        while steps is None or done < steps:
+            left = 2**40 if steps is None else steps - done
+            hooks.batch("on_test_batch_begin", done)
+            outcome = engine.test(
+                feed.iterator, 1 if hooks.every_test_batch else left, use_ema=use_ema
+            )
+            done += outcome.num_steps
+            feed.advance(outcome.num_steps)
+            if hooks.every_test_batch and outcome.num_steps:
+                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+            if outcome.status == END_OF_DATA and feed.is_over():
+                break
+    except tf.errors.OpError as error:
+        raise translate(error) or error from None
+    logs = metric_results(engine)
+    hooks.call("on_test_end", dict(logs))
+    return logs
+
+
+def reset_metrics(engine: Engine) -> None:
+    engine.model.reset_metrics()
+    engine.refresh("metrics")
+
+
+def metric_results(engine: Engine) -> dict[str, Any]:
+    """The loss and the metrics so far, as floats."""
+    engine.write_back("metrics")
+    model = engine.model
+    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    return {name: as_number(value) for name, value in results.items()}
