@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives. Loaded on first use: `kerasdist --help` does not wait for TensorFlow.
+# Where each public name lives. Loaded on first use: `--help` does not wait for TensorFlow.
 _HOMES = {
     "fit": "training",
     "evaluate": "training",

@@ -43,6 +43,7 @@ class Stream(Protocol):
     def last_change(self) -> tuple[str, Any]: ...  # the batch that a dataset ended at, and its spec
     @property
     def element_spec(self) -> Any: ...
+    def first_batch(self) -> Any: ...  # stays where it is
     def open(self, epoch: int, start: int) -> tf.data.Dataset: ...
     def reopen(self) -> tf.data.Dataset | None: ...
     def check(self) -> None: ...
@@ -59,6 +60,12 @@ class _TensorStream:
     num_threads = 1
     read_ahead = tf.data.AUTOTUNE
     last_change: tuple[str, Any] = ("", None)
+
+    def first_batch(self) -> Any:
+        return next(iter(self.open(0, 0)), None)
+
+    def open(self, epoch: int, start: int) -> tf.data.Dataset:
+        raise NotImplementedError
 
     def reopen(self) -> None:
         return None

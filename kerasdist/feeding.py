@@ -98,6 +98,15 @@ def element_spec(stream: Stream, augment: Callable | None) -> Any:
     return None if spec is None else _augmented_spec(spec, augment)
 
 
+def first_batch(stream: Stream, augment: Callable | None) -> Any:
+    """The first batch as the model gets it; the stream still has it afterwards."""
+    batch = stream.first_batch()
+    if augment is None:
+        return batch
+    batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+    return tf.function(augment)(batch, position_seed(0, 0, tf.constant(0, tf.int64)))
+
+
 def _augmented_spec(spec: Any, augment: Callable | None) -> Any:
     if augment is None:
         return spec

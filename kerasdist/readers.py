@@ -283,16 +283,21 @@ class Reader:
         self._spec: Any = None
         self.last_change: tuple[str, Any] = ("", None)
 
+    def first_batch(self) -> Any:
+        """The first batch, None if there is none. It is read, and kept for the first pass."""
+        current = self._pass or self._start(0, 0)
+        first = current.peek(use=False)
+        if first is not _END:
+            return first
+        current.raise_failure()
+        return None
+
     @property
     def element_spec(self) -> Any:
-        """The spec of the batches, None if there are none. Reads the first one, and keeps it."""
+        """The spec of the batches, None if there are none."""
         if self._spec is None:
-            current = self._pass or self._start(0, 0)
-            first = current.peek(use=False)
-            if first is _END:
-                current.raise_failure()
-            else:
-                self._spec = spec_of(first)
+            first = self.first_batch()
+            self._spec = None if first is None else spec_of(first)
         return self._spec
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:

@@ -82,6 +82,9 @@ class PythonStream:
             )
         return self._reader.open(epoch, start)
 
+    def first_batch(self) -> Any:
+        return self._reader.first_batch()
+
     def reopen(self) -> tf.data.Dataset | None:
         return self._reader.reopen()
 

@@ -12,11 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist import arguments, inspection, pure
+from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
-from kerasdist.feeding import Feed, element_spec, preparation, translate
+from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
 from kerasdist.models import ensure_compiled
 from kerasdist.reporting import Reporter, mode_of
@@ -133,6 +134,8 @@ def fit(
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
         findings = _inspect(model, stream, "data", augment)
+        if findings.has_own_loss_terms and num_shards > 1:
+            warn_if_inexact(model, first_batch(stream, augment), num_shards)
         feed = Feed(
             stream,
             prepare=preparation(

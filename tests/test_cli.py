@@ -288,11 +288,7 @@ def test_help_and_usage_errors_answer_within_half_a_second(line):
         ("fit cifar10 --num_gpus 2", "'--num_gpus'", "'--devices'"),
         ("fit cifar10 --max-steps 2", "'--max-steps'", "'--steps'"),
         ("fit --model bare.py:Nett --data bare.py:Clips", "'Nett'", "'Net'"),
-        (
-            "fit --model bare.py:Net --data bare.py:Clips --model.filter 3",
-            "filter",
-            "model.filters",
-        ),
+        ("fit --model bare.py:Net --data bare.py:Clips --model.filter 3", ".filter'", "'--model."),
     ],
 )
 def test_a_wrong_name_gets_a_guess(kerasdist, bare, line, received, guess):

@@ -236,7 +236,7 @@ def _download() -> tuple[Path | None, str | None]:
         # TFDS prints its progress, and the standard output is the caller's.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # Whatever goes wrong in a download is the same to the caller: there is no such data.
         return None, f"the download failed ({_first_line(error)})"
     return Path(builder.data_dir), None
@@ -253,7 +253,7 @@ def _why_unreachable(url: str) -> str | None:
         try:
             requests.head(url, timeout=PROBE_SECONDS, allow_redirects=True).raise_for_status()
             outcome[0] = None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an answer is asked for, not a reason
             outcome[0] = f"{url} cannot be reached ({type(error).__name__})"
 
     # The name lookup has no timeout of its own, so it happens where nobody waits for its end.
