@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,14 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if "KERASDIST_LOGICAL_CPUS" in os.environ:
+def _is_command() -> bool:
+    """Whether this is `kerasdist …` or `python -m kerasdist …`, whose help must not wait."""
+    name = sys.argv[0] if sys.argv else ""
+    if name == "-m":  # What Python has there while it imports the package of `-m`.
+        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == "kerasdist"
+    return os.path.basename(name) == "kerasdist"
+
+
+if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
-    import_module("kerasdist.devices").logical_cpus_from_environment()
+    import_module("kerasdist.devices")

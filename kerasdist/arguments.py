@@ -40,6 +40,22 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         )
 
 
+def check_class_weight(class_weight: Any) -> None:
+    """A weight from 0 on for each class number."""
+    if class_weight is None:
+        return
+    is_dict = isinstance(class_weight, dict)
+    pairs = class_weight.items() if is_dict else ()
+    if not is_dict or not all(
+        _is_whole(label) and label >= 0 and _is_number(weight) and weight >= 0
+        for label, weight in pairs
+    ):
+        raise KerasdistError(
+            f"Received `class_weight={class_weight!r}`. Expected a dict of class numbers and "
+            "weights from 0 on. Give for example `class_weight={0: 1.0, 1: 5.0}`."
+        )
+
+
 def refuse_reserved(**values: Any) -> None:
     """Arguments whose feature is not in this version: an error, not silence."""
     for name, value in values.items():

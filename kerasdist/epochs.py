@@ -98,7 +98,8 @@ class Loop:
         self._meter.restart()
         while self._plan.steps_left(self.step, in_epoch) > 0 and not self._hooks.stop:
             wanted = min(self._plan.steps_left(self.step, in_epoch), self._steps_per_call())
-            self._hooks.batch("on_train_batch_begin", in_epoch)
+            if not self._feed.is_at_end():
+                self._hooks.batch("on_train_batch_begin", in_epoch)
             began = time.perf_counter()
             outcome = self._engine.train(self._feed.iterator, wanted)
             self._took(time.perf_counter() - began, outcome.num_steps, outcome.num_examples)
@@ -189,7 +190,8 @@ def test(
     try:
         while steps is None or done < steps:
             left = 2**40 if steps is None else steps - done
-            hooks.batch("on_test_batch_begin", done)
+            if not feed.is_at_end():
+                hooks.batch("on_test_batch_begin", done)
             outcome = engine.test(
                 feed.iterator, 1 if hooks.every_test_batch else left, use_ema=use_ema
             )

@@ -18,7 +18,7 @@ from kerasdist.inspection import (
     not_finite_message,
     sizes_message,
 )
-from kerasdist.models import fields_read, targets_read
+from kerasdist.models import fields_read, has_unread, only_read, targets_read
 
 _MARK = "kerasdist-check:"
 
@@ -62,6 +62,10 @@ class Feed:
         """Counts batches that were used. Raises what went wrong in reading a while ago."""
         self.position += num_batches
         self.stream.check()
+
+    def is_at_end(self) -> bool:
+        """Whether the pass is known to be over before the data says so."""
+        return self.stream.num_batches is not None and self.position >= self.stream.num_batches
 
     def is_over(self) -> bool:
         """At the end of a dataset: whether the pass is over. Raises what went wrong in reading."""
@@ -140,7 +144,7 @@ def preparation(
 ) -> Callable[[tf.data.Dataset, int, int], tf.data.Dataset]:
     """What happens to batches on the host: `(dataset, epoch, position) -> dataset`."""
     # Data in memory was checked at once, and before anything was compiled.
-    check = _checker(model, labels, name) if stream.arrays is None else None
+    check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
     known = stream.element_spec
 
     def prepare(dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
@@ -162,6 +166,9 @@ def preparation(
             dataset = _numbered(dataset, position).map(
                 augmented, num_parallel_calls=tf.data.AUTOTUNE
             )
+        if has_unread(model, dataset.element_spec):
+            # Devices need not hold what nobody reads, and cannot hold strings.
+            dataset = dataset.map(lambda *batch: only_read(model, *batch))
         return dataset.prefetch(stream.read_ahead)
 
     return prepare
@@ -187,7 +194,7 @@ def position_seed(seed: int, epoch: int, number: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _checker(model: keras.Model, labels: tuple[Labels, ...], name: str):
+def _checker(model: keras.Model, labels: tuple[Labels, ...], name: str, check_values: bool):
     @tf.autograph.experimental.do_not_convert
     def check(number, batch):
         place = "batch {} (from 0)"
@@ -198,7 +205,7 @@ def _checker(model: keras.Model, labels: tuple[Labels, ...], name: str):
             is_even = tf.reduce_all((sizes == sizes[0]) & (sizes > 0))
             message = sizes_message(name, ", ".join(path for path, _ in fields), "{}", place)
             checks.append(_assert(is_even, message, (sizes, number)))
-        for path, tensor in fields:
+        for path, tensor in fields if check_values else ():
             if tensor.dtype.is_floating:
                 finite = tf.reduce_all(tf.math.is_finite(tensor))
                 message = not_finite_message(name, path, place)

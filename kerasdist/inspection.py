@@ -82,6 +82,19 @@ def refuse_unsupported(model: keras.Model) -> None:
             )
 
 
+def check_policy(precision: Any) -> None:
+    """Whether Keras knows a precision by that name."""
+    if precision is None:
+        return
+    try:
+        keras.dtype_policies.get(precision)
+    except (ValueError, TypeError):
+        raise KerasdistError(
+            f"Received `precision={precision!r}`. Expected a dtype policy of Keras. Give for example "
+            "`precision='mixed_bfloat16'`, or leave it out."
+        ) from None
+
+
 def check_precision(model: keras.Model, precision: str | None) -> None:
     """A layer keeps the policy it was made with: asking for another is an error."""
     if precision is None:
@@ -142,18 +155,19 @@ def _check_inputs(model: keras.Model, x: Mapping) -> None:
                 )
 
 
-def inspect(model: keras.Model, spec: Any) -> Findings:
+def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings:
     """Builds what is unbuilt and traces one forward pass with loss and metrics."""
     example = check_features(model, spec)
     name = type(model).__name__
     try:
         pure.build(model, example)
-        if not model.trainable_variables:
+        if to_train and not model.trainable_variables:
             raise KerasdistError(
                 f"Received the model {name!r} without trainable variables. Expected at least one. "
                 "Unfreeze a layer, or use `kerasdist.evaluate`."
             )
-        pure.build_optimizer(model)
+        if to_train:
+            pure.build_optimizer(model)
         forward, shard, outputs = _trace(model, spec)
     except KerasdistError:
         raise

@@ -44,6 +44,11 @@ class Model(keras.Model):
     targets: str | tuple[str, ...] | None = None
     sample_weight: str | None = None
 
+    def __new__(cls, *args: Any, **kwargs: Any):
+        # keras.Model's drops the arguments: `get_config`, and so a saved model, would have only the
+        # defaults of the constructor (Keras 3.15.1).
+        return keras.layers.Layer.__new__(cls, *args, **kwargs)
+
     def defaults(self) -> dict[str, Any]:
         """What `compile` is given when nobody compiled the model."""
         return {}
@@ -183,6 +188,17 @@ def targets_read(model: keras.Model, batch: Any) -> Any:
     if not targets or any(name not in batch for name in targets):
         return None
     return _one_or_tuple(tuple(batch[name] for name in targets))
+
+
+def has_unread(model: keras.Model, batch: Any) -> bool:
+    """Whether a batch has named fields that a model does not read."""
+    names = _contract(model)
+    return bool(names) and isinstance(batch, Mapping) and any(name not in names for name in batch)
+
+
+def only_read(model: keras.Model, batch: Mapping) -> dict[str, Any]:
+    """A batch of named fields without those that a model does not read."""
+    return {name: batch[name] for name in _contract(model) if name in batch}
 
 
 def ensure_compiled(model: keras.Model) -> None:

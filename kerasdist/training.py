@@ -120,6 +120,8 @@ def fit(
         log_every=log_every,
     )
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
+    arguments.check_class_weight(class_weight)
+    inspection.check_policy(precision)
     arguments.refuse_reserved(init_from=init_from, save_every=save_every, monitor=monitor)
     placement = place(devices)
     num_shards = arguments.resolve_shards(shards, placement.num_replicas, deterministic)
@@ -289,7 +291,10 @@ def predict(
         feed.open(0)
         pieces: list[Any] = []
         while steps is None or len(pieces) < steps:
-            batch = next(feed.iterator, None)
+            try:
+                batch = next(feed.iterator, None)
+            except tf.errors.OpError as error:
+                raise translate(error) or error from None
             if batch is not None:
                 feed.advance(1)
                 pieces.append(engine.predict(batch))
@@ -324,7 +329,12 @@ def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
 
 
 def _inspect(
-    model: keras.Model, stream: Stream, name: str, augment: Callable | None = None
+    model: keras.Model,
+    stream: Stream,
+    name: str,
+    augment: Callable | None = None,
+    *,
+    to_train: bool = True,
 ) -> inspection.Findings:
     spec = element_spec(stream, augment)
     if spec is None:
@@ -332,7 +342,7 @@ def _inspect(
             f"Received `{name}` without a single batch. Expected at least one. Check how it is "
             "read."
         )
-    findings = inspection.inspect(model, spec)
+    findings = inspection.inspect(model, spec, to_train=to_train)
     if stream.arrays is not None:
         inspection.check_arrays(model, stream.arrays, findings.labels, name)
     return findings
@@ -346,7 +356,7 @@ def _test_feed(stack, model, data, batch_size, name: str, default_batch_size: in
         default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
     )
     stack.callback(stream.close)
-    findings = _inspect(model, stream, name)
+    findings = _inspect(model, stream, name, to_train=False)
     prepare = preparation(model, stream, labels=findings.labels, name=name)
     feed = Feed(stream, prepare=prepare, name=name)
     stack.callback(feed.close)

@@ -263,6 +263,21 @@ def test_help_and_usage_errors_do_not_import_tensorflow(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_help_does_not_wait_for_logical_cpus():
+    """They need TensorFlow; and its messages would come before the command could hold them back."""
+    variables = {**environment(), "KERASDIST_LOGICAL_CPUS": "3"}
+    for line, expected in (("--help", "usage"), ("devices", "CPU:2")):
+        done = subprocess.run(
+            [sys.executable, "-m", "kerasdist", line],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert expected in done.stdout
+        assert done.stderr == ""
+
+
 @pytest.mark.parametrize(
     "line", ["--help", "fit cifar10 --help", "fit cifar10 --lerning-rate 1", "evaluate nowhere"]
 )
@@ -345,7 +360,7 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
-    done = kerasdist("fit", "tiny", "--log-every", 2, "--learning-rate", 0.05)
+    done = kerasdist("fit", "tiny", "--log-every", 2, "--units", 5)
     assert (done.code, done.err) == (0, "")
     run = Path("runs/tiny/0001")
     assert sorted(p.name for p in run.iterdir()) == [
@@ -361,12 +376,12 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
     assert result["devices"] == ["CPU:0"]
     assert {"loss", "mae", "val_loss", "val_mae", "weights_sha256"} < set(result)
     config = json.loads((run / "config.json").read_text())
-    assert config["settings"]["learning_rate"] == 0.05
+    assert config["settings"]["units"] == 5
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [m["step"] for m in metrics if m["kind"] == "step"] == [2, 4, 6, 8, 10]
     assert [m["epoch"] for m in metrics if m["kind"] == "epoch"] == [1, 2]
     model = keras.models.load_model(run / "final.keras")
-    assert model.hidden.kernel.shape == (4, 3)
+    assert model.hidden.kernel.shape == (4, 5)  # As it was built, not as the constructor's default.
 
 
 def test_log_lines_have_the_old_format(kerasdist, tiny):

@@ -710,6 +710,11 @@ def test_data_that_never_ends(not_compiled):
         ("on_nan", "ignore", "'stop'"),
         ("augment", "flip", "a function"),
         ("monitor", "loss", "Expected None"),
+        ("precision", "half", "a dtype policy"),
+        ("precision", 16, "a dtype policy"),
+        ("class_weight", [1.0, 2.0], "a dict"),
+        ("class_weight", {"cat": 1.0}, "class numbers"),
+        ("class_weight", {0: -1.0}, "from 0 on"),
     ],
 )
 def test_settings_outside_their_range(name, value, expected, not_compiled):
@@ -727,6 +732,41 @@ def test_an_augmentation_that_returns_nothing(not_compiled):
 def test_a_function_that_yields_nothing(not_compiled):
     message = refusal(regressor(), lambda: None, batch_size=None)
     assert "a function that returned NoneType" in message
+
+
+def test_labels_of_the_output_concerned_are_checked():
+    inputs = keras.Input((4,))
+    outputs = {"few": keras.layers.Dense(3)(inputs), "many": keras.layers.Dense(5)(inputs)}
+    model = keras.Model(inputs, outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", {"few": loss, "many": loss})
+    labels = np.arange(10) % 5
+    message = refusal(model, (X, {"few": labels, "many": labels}))
+    assert "the label 3 in `data` (example 3 " in message
+    message = refusal(model, batches_of_dicts(few=labels % 3, many=labels + 1), batch_size=None)
+    assert "the label 5 in `data` (batch 0 " in message
+    kerasdist.fit(model, (X, {"few": labels % 3, "many": labels}), batch_size=5, progress=False)
+
+
+def batches_of_dicts(**targets):
+    return lambda: iter([(X, targets)])
+
+
+def test_a_frozen_model_can_be_evaluated():
+    model = regressor()
+    model.trainable = False
+    assert kerasdist.evaluate(model, (X, Y))["loss"] > 0
+
+
+def test_prediction_goes_on_over_nan_but_not_over_uneven_batches():
+    bad = changed(X, (6, 2), np.nan)
+    for data in ((bad, Y), batches(bad, Y)):
+        outputs = kerasdist.predict(regressor(), data)
+        assert np.isnan(outputs[:, 0]).tolist() == [i == 6 for i in range(10)]
+    signature = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
+    data = tf.data.Dataset.from_generator(uneven, output_signature=signature)
+    with pytest.raises(kerasdist.KerasdistError, match=r"\[5 4\] examples"):
+        kerasdist.predict(regressor(), data)
 
 
 def test_prediction_names_what_it_cannot_read():

@@ -159,3 +159,15 @@ def test_the_same_numbers_by_name_and_by_position():
         results.append(model.get_weights())
     for by_name, by_position in zip(*results, strict=True):
         np.testing.assert_array_equal(by_name, by_position)
+
+
+def test_fields_that_nobody_reads_do_not_reach_the_devices():
+    strings = np.array(["a", "b", "c", "d"])
+    data = {"x": np.ones((4, 1)), "y": np.ones((4, 1)), "w": np.ones(4), "name": strings}
+
+    def batches():
+        yield data
+
+    for form, sized in ((data, {"batch_size": 4}), (batches, {})):
+        history = kerasdist.fit(Line(), form, devices=2, progress=False, **sized)
+        assert history.history["loss"] == [1.0]

@@ -337,6 +337,17 @@ def test_closing_waits_for_a_read_under_way_and_says_so(monkeypatch):
     assert left.is_set()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_exception_of_a_callback_ends_the_threads(error):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise error
+
+    with pytest.raises(error):
+        kerasdist.fit(make_model(), Counting(1000), callbacks=[Stop()], progress=False)
+    assert threads_of_ours() == []
+
+
 def test_a_generator_left_early_is_closed():
     closed = []
 

@@ -166,6 +166,11 @@ def test_precision_builds_under_that_policy_and_trains(precision):
     assert keras.config.dtype_policy().name == "float32"
 
 
+def test_a_precision_that_keras_does_not_know_is_named():
+    with pytest.raises(kerasdist.KerasdistError, match=r"precision='float17'.*mixed_bfloat16"):
+        fit(classifier, precision="float17")
+
+
 def test_several_outputs_and_loss_weights_are_kerass():
     def build():
         keras.utils.set_random_seed(2)

@@ -13,6 +13,7 @@ from keras.src import backend as keras_backend
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
+from kerasdist.errors import KerasdistError
 from kerasdist.models import Example
 
 
@@ -113,7 +114,13 @@ def dtype_policy(precision: str | None) -> Iterator[None]:
     """Sets Keras's policy, and puts it back to what it was, which may be nothing."""
     before = global_state.get_global_attribute("dtype_policy")
     if precision is not None:
-        keras.config.set_dtype_policy(precision)
+        try:
+            keras.config.set_dtype_policy(precision)
+        except ValueError:
+            raise KerasdistError(
+                f"Received `precision={precision!r}`. Expected one of Keras's dtype policies. Give "
+                "'mixed_bfloat16', 'mixed_float16', 'bfloat16', 'float32' or 'float64'."
+            ) from None
     try:
         yield
     finally:
