@@ -86,7 +86,9 @@ def read_provider(
 
     Args:
         provider: An object with `batch_size` and `get_batch_data()`.
-        reader_threads: How many threads call `get_batch_data`, which must then be thread-safe.
+        reader_threads: How many threads call `get_batch_data`, which must then be thread-safe. The
+            first that meets the end of a pass ends it; what the others are reading still counts
+            to it, also if the provider has begun the next pass for them.
         capacity: How many batches are kept ready.
         drop_remainder: Whether a batch smaller than `batch_size` is left out.
 

@@ -90,8 +90,8 @@ def check_policy(precision: Any) -> None:
         keras.dtype_policies.get(precision)
     except (ValueError, TypeError):
         raise KerasdistError(
-            f"Received `precision={precision!r}`. Expected a dtype policy of Keras. Give for example "
-            "`precision='mixed_bfloat16'`, or leave it out."
+            f"Received `precision={precision!r}`. Expected a dtype policy of Keras. Give for "
+            "example `precision='mixed_bfloat16'`, or leave it out."
         ) from None
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import keras
@@ -339,10 +339,15 @@ class Reader:
             self._pass = None
 
     def _dataset(self, current: _Pass) -> tf.data.Dataset:
+        # TensorFlow keeps this function for ever (2.21): weak, or it would keep the data as well.
         # Bound to this pass: an iterator of an earlier one that is still alive must not read it.
-        return tf.data.Dataset.from_generator(
-            partial(self._batches, current), output_signature=self._spec
-        )
+        weak_self, weak_pass = weakref.ref(self), weakref.ref(current)
+
+        def batches() -> Iterator[Any]:
+            reader, pass_ = weak_self(), weak_pass()
+            return iter(()) if reader is None or pass_ is None else reader._batches(pass_)
+
+        return tf.data.Dataset.from_generator(batches, output_signature=self._spec)
 
     def _start(self, epoch: int, start: int) -> _Pass:
         self.close()

@@ -146,6 +146,7 @@ ALIKE = {
     "arrays with None",
     "tensors",
     "source of many",
+    "source of dicts",
     "list of examples",
     "dataset of dicts",
     "provider",
@@ -511,8 +512,7 @@ def of_both():
         ("generator function", of_lengths, 1),
         ("generator function", of_both, 2),
         ("dataset", of_sizes, 1),
-        ("dataset", of_lengths, 1),
-        ("dataset", of_both, 2),
+        ("dataset", of_lengths, 2),
     ],
 )
 def test_fifty_sizes_or_lengths_compile_at_most_twice(form, batches, devices, engines):

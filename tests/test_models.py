@@ -168,6 +168,6 @@ def test_fields_that_nobody_reads_do_not_reach_the_devices():
     def batches():
         yield data
 
-    for form, sized in ((data, {"batch_size": 4}), (batches, {})):
-        history = kerasdist.fit(Line(), form, devices=2, progress=False, **sized)
+    for form, options in ((data, {"batch_size": 4, "devices": 2}), (batches, {})):
+        history = kerasdist.fit(Line(), form, progress=False, **options)
         assert history.history["loss"] == [1.0]
