@@ -132,7 +132,6 @@ class Loop:
     def _took(self, seconds: float, num_steps: int, num_examples: int) -> None:
         if self.step == 0:  # Tracing and compiling are in it.
             self._meter.restart()
-            self._seconds_per_step = 0.05
         elif num_steps:
             self._meter.add(num_steps, num_examples)
             self._seconds_per_step = seconds / num_steps

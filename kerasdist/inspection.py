@@ -40,7 +40,7 @@ class Findings:
     labels: tuple[Labels, ...]
 
 
-def refuse_unsupported(model: keras.Model) -> None:
+def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     """What cannot be exact, or would silently do something else, by name."""
     name = type(model).__name__
     for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
@@ -51,7 +51,7 @@ def refuse_unsupported(model: keras.Model) -> None:
                 f"`{instead}(x, y, y_pred, sample_weight, training)` instead."
             )
     inner, _, _ = pure.loss_scale(model.optimizer)
-    for optimizer in (inner, *getattr(inner, "optimizers", ())):
+    for optimizer in (inner, *getattr(inner, "optimizers", ())) if to_train else ():
         kind = type(optimizer).__name__
         if kind in pure.REFUSED_OPTIMIZERS:
             reason, instead = pure.REFUSED_OPTIMIZERS[kind]

@@ -387,7 +387,8 @@ def _gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) ->
 
 
 def _compiled(function: Callable) -> Any:
-    compiled = tf.function(function, autograph=False)
+    # Batches of many sizes given to predict: the second one makes the size unknown.
+    compiled = tf.function(function, autograph=False, reduce_retracing=True)
     # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
     compiled._omit_frequent_tracing_warning = True
     return compiled

@@ -222,7 +222,7 @@ def evaluate(
     placement = place(devices)
     model = model_or_run
     ensure_compiled(model)
-    inspection.refuse_unsupported(model)
+    inspection.refuse_unsupported(model, to_train=False)
     with contextlib.ExitStack() as stack:
         feed, findings = _test_feed(stack, model, data, batch_size, "data", None)
         if steps is None:

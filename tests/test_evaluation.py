@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
+from kerasdist import training
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(41, 4)).astype("float32")
@@ -185,3 +186,24 @@ def test_evaluating_changes_no_weight_and_steps_limit_it():
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_predicting_many_batch_sizes_compiles_at_most_twice(monkeypatch):
+    made = []
+
+    class Recorded(training.Engine):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(training, "Engine", Recorded)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    found = kerasdist.predict(model, lambda: ((X[:n],) for n in range(1, 31)), devices=2)
+    assert len(found) == sum(range(1, 31))
+    assert made[0].predict_loop.experimental_get_tracing_count() <= 2
+
+
+def test_a_model_that_cannot_be_trained_here_can_be_evaluated():
+    model = classifier()
+    model.optimizer.gradient_accumulation_steps = 2
+    assert kerasdist.evaluate(model, (X, Y))["loss"] > 0
