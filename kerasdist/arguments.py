@@ -31,8 +31,10 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
             f"Received `ema={ema!r}`. Expected a decay between 0 and 1. Give for example "
             "`ema=0.999`, or leave it out."
         )
-    if on_nan != "stop":
-        raise KerasdistError(f"Received `on_nan={on_nan!r}`. Expected 'stop'. Leave it out.")
+    if on_nan not in ("stop", "skip"):
+        raise KerasdistError(
+            f"Received `on_nan={on_nan!r}`. Expected 'stop' or 'skip'. Leave it out to stop."
+        )
     if not _is_whole(seed) or not 0 <= seed < 2**63:
         raise KerasdistError(
             f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
@@ -54,16 +56,6 @@ def check_class_weight(class_weight: Any) -> None:
             f"Received `class_weight={class_weight!r}`. Expected a dict of class numbers and "
             "weights from 0 on. Give for example `class_weight={0: 1.0, 1: 5.0}`."
         )
-
-
-def refuse_reserved(**values: Any) -> None:
-    """Arguments whose feature is not in this version: an error, not silence."""
-    for name, value in values.items():
-        if value is not None:
-            raise KerasdistError(
-                f"Received `{name}={value!r}`. Expected None: this version does not have it yet. "
-                "Leave it out."
-            )
 
 
 def _is_whole(value: Any) -> bool:

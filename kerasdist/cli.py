@@ -97,7 +97,7 @@ def _fit(argv: list[str]) -> int:
 
     parsed = options.parse_fit(argv)
     if parsed.run["run_dir"]:
-        runs.check_new(parsed.run["run_dir"])
+        runs.check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
     with tensorflow_messages(parsed.run["verbose"]):
         from kerasdist import commands
     return commands.fit(parsed)

@@ -18,6 +18,8 @@ from rich.table import Table
 from kerasdist import __version__, runs, training
 from kerasdist.devices import list_devices, logical_cpus_if_more, resolve_names
 from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.interrupts import Terminated
+from kerasdist.locks import RunLock, RunLockedError
 from kerasdist.options import OUTPUT_OPTIONS, FitOptions, parse_fit
 from kerasdist.recipes import Recipe, bundled, load_recipe
 from kerasdist.reporting import Reporter, as_json, as_text
@@ -51,6 +53,7 @@ def fit(options: FitOptions) -> int:
         "log_every": run["log_every"],
         "progress": reporter,
         "validation_data": job.build_data("validation") if job.recipe is not None else None,
+        "augment": job.recipe.build_augment() if job.recipe is not None else None,
     }
     data = job.build_data("train")
     about = f"{job.name} on {', '.join(names)}, {_described(job, data)}"
@@ -61,10 +64,15 @@ def fit(options: FitOptions) -> int:
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
-    if run["run_dir"]:
-        folder = runs.RunFolder(run["run_dir"], job.config(), job.source)
-    else:
-        folder = runs.RunFolder.numbered(f"runs/{job.name}", job.config(), job.source)
+    folder = _folder(job, run)
+    if runs.status(folder.path) == "finished" and _same_run(job.config(), folder.path):
+        reporter.say(
+            f"run {folder.path} is finished; --no-resume starts a new one, more --epochs go on"
+        )
+        reporter.event("finished", run=str(folder.path))
+        return 0
+    arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
+    arguments["init_from"] = run["init_from"]
     reporter.say(f"run {folder.path}: {about}")
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
     with _result_of_a_stop(folder):
@@ -73,6 +81,44 @@ def fit(options: FitOptions) -> int:
     reporter.event("end", run=str(folder.path), **result)
     _say_end(reporter, folder, result)
     return 0
+
+
+def _folder(job: _Job, run: dict[str, Any]) -> runs.RunFolder:
+    """The run's folder: named, or the newest that this command left unfinished, or a new one."""
+    parent = Path("runs") / job.name
+    if run["run_dir"]:
+        return runs.RunFolder(run["run_dir"], job.config(), job.source, resume=run["resume"])
+    if run["resume"]:
+        for path in runs.newest_first(parent):
+            if _same_run(job.config(), path) and not _is_locked(path):
+                if runs.status(path) == "diverged":
+                    break
+                return runs.RunFolder(path, job.config(), job.source, resume=True)
+    return runs.RunFolder.numbered(parent, job.config(), job.source)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with RunLock(path):
+            return False
+    except RunLockedError:
+        return True
+
+
+# Options that may differ between two starts of one run.
+_MAY_DIFFER = ("devices", "log_every", "run_dir", "resume", "keep", "save_every", "soft_placement")
+
+
+def _same_run(config: dict[str, Any], path: Path) -> bool:
+    """Whether a run was started by the same command."""
+    saved = runs.read_config(path)
+    if saved is None:
+        return False
+    ours = json.loads(as_json(config))
+    for each in (saved, ours):
+        each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
+        each.pop("kerasdist", None)
+    return bool(saved == ours)
 
 
 @contextlib.contextmanager
@@ -92,8 +138,8 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
     except Exception as error:
         folder.stop("failed", f"{type(error).__name__}: {error}")
         raise
-    except KeyboardInterrupt:
-        folder.stop("interrupted", "Ctrl-C")
+    except (KeyboardInterrupt, Terminated) as error:
+        folder.stop("interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
         raise
 
 
@@ -254,6 +300,8 @@ def verify(options: FitOptions) -> int:
     for count in counts:
         names = [f"{kind}:{i}" for i in range(count)]
         arguments = {name: run[name] for name in _FIT_OPTIONS} | {"shards": shards}
+        if job.recipe is not None:
+            arguments["augment"] = job.recipe.build_augment()
         history = training.fit(job.build_model, data, devices=names, progress=False, **arguments)
         if not isinstance(data, (dict, tuple, tf.data.Dataset)):
             data = job.build_data("train")  # It may have been read to its end.

@@ -249,6 +249,12 @@ class _ArrayStream(_TensorStream):
 
         return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
 
+    def indices(self, epoch: int, number: int) -> list[int]:
+        """The examples of a batch of a pass."""
+        n, size = self._num_examples, self.batch_size or 1
+        rows = slice(number * size, (number + 1) * size)
+        return (order(self._seed, epoch, n) if self._shuffle else np.arange(n))[rows].tolist()
+
     def close(self) -> None:
         self._tensors = None
 

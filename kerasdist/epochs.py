@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -12,19 +13,25 @@ import keras
 import tensorflow as tf
 
 from kerasdist import pure
+from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
-from kerasdist.errors import DivergedError
+from kerasdist.errors import DivergedError, KerasdistError, closest
 from kerasdist.feeding import Feed, translate
 from kerasdist.hooks import Hooks
+from kerasdist.interrupts import Interrupts
 from kerasdist.loops import END_OF_DATA, NOT_FINITE
+from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter, as_number
-from kerasdist.runs import RunFolder
+from kerasdist.runs import BEST, RunFolder
 from kerasdist.steps import Engine
 
 # A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
 MOST_LEFT_OUT = 50
+# Steps in a row that `on_nan="skip"` leaves out.
+MOST_SKIPPED = 10
+_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
 
 
 @dataclass(frozen=True)
@@ -62,25 +69,45 @@ class Loop:
         reporter: Reporter,
         folder: RunFolder | None,
         log_every: int | None,
+        recovery: Recovery | None = None,
+        on_nan: str = "stop",
+        monitor: str | None = None,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
+        self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
+        self._best: float | None = None
+        self._interrupts = Interrupts()
         self._meter = Meter()
         self._seconds_per_step: float | None = None
+        self._is_compiled = False
         self._left_out = 0
+        self._in_epoch = 0
         self.step = 0
         self.epoch = 0
         self.examples = 0
         self.logs: dict[str, Any] = {}
 
     def train(self, validate: Callable[[], dict[str, Any]]) -> None:
-        self._feed.open(0)
+        with contextlib.ExitStack() as stack:
+            if self._recovery is not None:
+                stack.enter_context(self._interrupts.watching())
+            self._train(validate)
+
+    def _train(self, validate: Callable[[], dict[str, Any]]) -> None:
+        saved = self._resume()
         self._engine.model.stop_training = False
         self._engine.model.history = self._hooks.history
         self._hooks.call("on_train_begin")
+        if saved is not None:
+            self._hooks.restore(saved.arrays)
+            self._hooks.history.history = saved.meta["history"]
+            self._hooks.history.epoch = saved.meta["history_epochs"]
+            self._engine.model.stop_training = saved.meta["stopped"]
         while not self._plan.is_done(self.epoch, self.step) and not self._hooks.stop:
-            self._hooks.call("on_epoch_begin", self.epoch)
-            reset_metrics(self._engine)
+            if self._in_epoch == 0:  # Else the run was resumed within the epoch.
+                self._hooks.call("on_epoch_begin", self.epoch)
+                reset_metrics(self._engine)
             self._train_epoch()
             self.logs = metric_results(self._engine)
             self.logs |= {f"val_{name}": value for name, value in validate().items()}
@@ -89,22 +116,25 @@ class Loop:
             )
             if self._folder is not None:
                 self._folder.log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
+            self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
+            self._in_epoch = 0
+            self._save_if_due(epoch_ended=True)
+        self._finish_saving()
         self._hooks.call("on_train_end", dict(self.logs))
 
     def _train_epoch(self) -> None:
-        in_epoch = 0
         self._meter.restart()
-        while self._plan.steps_left(self.step, in_epoch) > 0 and not self._hooks.stop:
-            wanted = min(self._plan.steps_left(self.step, in_epoch), self._steps_per_call())
+        while self._plan.steps_left(self.step, self._in_epoch) > 0 and not self._hooks.stop:
+            wanted = min(self._plan.steps_left(self.step, self._in_epoch), self._steps_per_call())
             if not self._feed.is_at_end():
-                self._hooks.batch("on_train_batch_begin", in_epoch)
+                self._hooks.batch("on_train_batch_begin", self._in_epoch)
             began = time.perf_counter()
             outcome = self._engine.train(self._feed.iterator, wanted)
             self._took(time.perf_counter() - began, outcome.num_steps, outcome.num_examples)
             self.step += outcome.num_steps
-            in_epoch += outcome.num_steps
+            self._in_epoch += outcome.num_steps
             self.examples += outcome.num_examples
             self._feed.advance(outcome.num_steps)
             if outcome.num_steps:
@@ -112,14 +142,96 @@ class Loop:
                 self._log(outcome.loss)
                 if self._hooks.every_train_batch:
                     logs = metric_results(self._engine)
-                    self._hooks.batch("on_train_batch_end", in_epoch - 1, logs)
+                    self._hooks.batch("on_train_batch_end", self._in_epoch - 1, logs)
             if outcome.status == NOT_FINITE:
+                self._not_finite(outcome)
                 self._feed.advance(1)
-                self._not_finite(outcome, in_epoch)
-            if outcome.status == END_OF_DATA and self._feed.is_over():
+            is_over = outcome.status == END_OF_DATA and self._feed.is_over()
+            if is_over:
                 self._feed.open(self._feed.epoch + 1)
-                if self._plan.steps_per_epoch is None:
-                    return
+            if is_over and self._plan.steps_per_epoch is None:
+                return
+            self._save_if_due()
+
+    def _resume(self) -> Checkpoint | None:
+        """Goes to where the newest checkpoint was taken, or to the beginning."""
+        saved = self._recovery.load() if self._recovery is not None else None
+        if saved is None:
+            self._feed.open(0)
+            return None
+        meta = saved.meta
+        self._engine.restore(saved.arrays)
+        self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
+        self.examples, self.logs = meta["examples"], meta["logs"]
+        self._left_out, self._best = meta["left_out"], meta["best"]
+        self._feed.open(meta["pass"], meta["position"])
+        self._hooks.rewind_logs(self.epoch)
+        if self._folder is not None:
+            self._folder.rewind(self.step, self.epoch)
+        self._reporter.say(f"continuing after step {self.step} ({saved.path.name})")
+        self._reporter.event("resume", step=self.step)
+        return saved
+
+    def _save_if_due(self, *, epoch_ended: bool = False) -> None:
+        """Between two calls: saves where it is time, and ends here if a signal asked for it."""
+        if self._recovery is None:
+            return
+        if self._interrupts.received is not None:
+            self._finish_saving()
+            self._reporter.say(f"saved after step {self.step}; the same command continues")
+            self._interrupts.raise_received()
+        if self._recovery.is_due(self.step, epoch_ended=epoch_ended):
+            self._save()
+
+    def _keep_best(self) -> None:
+        """Saves best.keras when the monitored value is the best so far."""
+        if self._folder is None:
+            return
+        default = "val_loss" if "val_loss" in self.logs else "loss"
+        name = self._monitor or default
+        value = self.logs.get(name)
+        if not isinstance(value, float):
+            known = [key for key, logged in self.logs.items() if isinstance(logged, float)]
+            raise KerasdistError(
+                f"Received `monitor={name!r}`. Expected one of {', '.join(known)}."
+                f"{closest(name, known)} Correct the name."
+            )
+        is_higher_better = any(word in name for word in _HIGHER_IS_BETTER)
+        if self._best is None or (value > self._best if is_higher_better else value < self._best):
+            self._best = value
+            self._engine.write_back("trainable", "other")
+            averages = self._engine.ema_weights() if self._engine.settings.ema else None
+            self._folder.save(BEST, self._engine.model, averages)
+
+    def _save(self) -> None:
+        history = self._hooks.history
+        meta = {
+            "epoch": self.epoch,
+            "step_in_epoch": self._in_epoch,
+            "examples": self.examples,
+            "pass": self._feed.epoch,
+            "position": self._feed.position,
+            "left_out": self._left_out,
+            "logs": self.logs,
+            "history": history.history,
+            "history_epochs": history.epoch,
+            "stopped": self._hooks.stop,
+            "best": self._best,
+        }
+        if self._recovery is not None:
+            arrays = self._engine.snapshot() | self._hooks.state()
+            self._recovery.save(self.step, arrays, meta)
+
+    def _finish_saving(self) -> None:
+        if self._recovery is None:
+            return
+        self._save()
+        error = self._recovery.finish()
+        if error is not None:
+            raise KerasdistError(
+                f"Received an error while saving the last checkpoint: {error}. Expected a folder "
+                "one can write to. Make room; the checkpoints before are as they were."
+            ) from error
 
     def _steps_per_call(self) -> int:
         if self._hooks.every_train_batch or self._seconds_per_step is None:
@@ -127,10 +239,13 @@ class Loop:
         wanted = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
         if self._log_every:
             wanted = min(wanted, self._log_every - self.step % self._log_every)
+        if self._recovery is not None:
+            wanted = min(wanted, self._recovery.steps_until_due(self.step))
         return wanted
 
     def _took(self, seconds: float, num_steps: int, num_examples: int) -> None:
-        if self.step == 0:  # Tracing and compiling are in it.
+        if not self._is_compiled:  # Tracing and compiling are in it.
+            self._is_compiled = True
             self._meter.restart()
         elif num_steps:
             self._meter.add(num_steps, num_examples)
@@ -146,18 +261,32 @@ class Loop:
                 kind="step", step=self.step, loss=loss, examples_per_second=round(rate, 3)
             )
 
-    def _not_finite(self, outcome, in_epoch: int) -> None:
+    def _not_finite(self, outcome) -> None:
         scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
         self._left_out += 1
         if scaled and math.isfinite(outcome.loss) and self._left_out <= MOST_LEFT_OUT:
             return  # The loss scale was too large for float16: it was halved, the step left out.
-        if self._hooks.accept_not_finite(in_epoch, outcome.loss):
+        if self._hooks.accept_not_finite(self._in_epoch, outcome.loss):
             return
         step = self.step + 1
+        if self._on_nan == "skip" and self._left_out <= MOST_SKIPPED:
+            self._reporter.say(f"left out a step that is not finite, after step {self.step}")
+            self._reporter.event("skipped", after_step=self.step, names=outcome.not_finite)
+            return
+        where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
+        if self._folder is not None:
+            self._folder.note_not_finite(
+                step=step,
+                replica=outcome.replica,
+                names=outcome.not_finite,
+                data_pass=self._feed.epoch,
+                batch=self._feed.position,
+                examples=self._feed.examples_of_batch(),
+            )
         raise DivergedError(
             f"Received a step that is not finite: step {step}, loss {outcome.loss:g}, first in the "
-            f"{outcome.not_finite[0]}. Expected finite numbers; nothing of this step was written. "
-            "Lower the learning rate, set `clip_norm`, or look at the batch.",
+            f"{outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "
+            "written. Lower the learning rate, set `clip_norm`, or look at the batch.",
             step=step,
             names=outcome.not_finite,
         )

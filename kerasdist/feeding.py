@@ -63,6 +63,11 @@ class Feed:
         self.position += num_batches
         self.stream.check()
 
+    def examples_of_batch(self) -> list[int] | None:
+        """Which examples the batch at the position holds, where they have numbers."""
+        indices = getattr(self.stream, "indices", None)
+        return None if indices is None else indices(self.epoch, self.position)
+
     def is_at_end(self) -> bool:
         """Whether the pass is known to be over before the data says so."""
         return self.stream.num_batches is not None and self.position >= self.stream.num_batches

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from kerasdist import pure
 from kerasdist.steps import Engine
+
+# What Keras's own callbacks remember between epochs; their settings are the caller's.
+_STATE: dict[type, tuple[str, ...]] = {
+    keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
+    keras.callbacks.ModelCheckpoint: ("best", "epochs_since_last_save"),
+    keras.callbacks.CSVLogger: (),
+    keras.callbacks.LearningRateScheduler: (),
+    keras.callbacks.LambdaCallback: (),
+    keras.callbacks.TerminateOnNaN: (),
+    keras.callbacks.TensorBoard: (),
+}
 
 
 class Hooks:
@@ -27,6 +41,7 @@ class Hooks:
         self.every_train_batch = any(pure.wants_batches(c, "train") for c in self._callbacks)
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in self._callbacks)
         self._begun: tuple[str, int] | None = None
+        self._at_begin: list[dict[str, Any]] = [dict(vars(c)) for c in self._callbacks]
 
     @property
     def stop(self) -> bool:
@@ -55,9 +70,70 @@ class Hooks:
         self._begun = (hook, index)
         self.call(hook, index, logs)
 
+    def state(self) -> dict[str, np.ndarray]:
+        """What callbacks remember from epoch to epoch, as arrays (a best value may be infinite)."""
+        arrays = {}
+        for i, name, value in self._remembered():
+            values = value if isinstance(value, list) else [value]
+            for j, item in enumerate(values):
+                suffix = f"/{j:04d}" if isinstance(value, list) else ""
+                arrays[f"callbacks/{i}/{name}{suffix}"] = np.asarray(item)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts `state` back. After `on_train_begin`, which resets it."""
+        lists: dict[tuple[int, str], list[np.ndarray]] = {}
+        for key in sorted(k for k in arrays if k.startswith("callbacks/")):
+            _, number, name, *item = key.split("/")
+            if int(number) >= len(self._callbacks):
+                continue
+            if item:
+                lists.setdefault((int(number), name), []).append(arrays[key])
+            else:
+                setattr(self._callbacks[int(number)], name, arrays[key].item())
+        for (i, name), values in lists.items():
+            setattr(self._callbacks[i], name, values)
+
+    def _remembered(self) -> Iterator[tuple[int, str, Any]]:
+        for i, callback in enumerate(self._callbacks):
+            # Of a callback of the caller's: the numbers that training changed. Others are settings.
+            own = tuple(
+                name
+                for name, value in vars(callback).items()
+                if name != "params" and not _same(value, self._at_begin[i].get(name))
+            )
+            known = (names for kind, names in _STATE.items() if isinstance(callback, kind))
+            for name in next(known, own):
+                value = getattr(callback, name, None)
+                if isinstance(value, (bool, int, float, np.number)) or (
+                    isinstance(value, list) and value and isinstance(value[0], np.ndarray)
+                ):
+                    yield i, name, value
+
+    def rewind_logs(self, epoch: int) -> None:
+        """Before `on_train_begin` of a resumed run: CSV files go on after the epochs done."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                callback.append = True
+                _keep_epochs(Path(callback.filename), callback.sep, epoch)
+
     def accept_not_finite(self, index: int, loss: float) -> bool:
         """Whether a `TerminateOnNaN` callback takes care of a loss that is not finite."""
         watchers = [c for c in self._callbacks if isinstance(c, keras.callbacks.TerminateOnNaN)]
         for callback in watchers:
             callback.on_batch_end(index, {"loss": loss})
         return bool(watchers)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return value is other or (isinstance(value, (bool, int, float, str)) and value == other)
+
+
+def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
+    """Leaves out the rows of epochs that will come again."""
+    if not path.is_file():
+        return
+    header, *rows = path.read_text().splitlines() or [""]
+    column = header.split(separator).index("epoch") if "epoch" in header else 0
+    kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
+    path.write_text("\n".join([header, *kept]) + "\n")

@@ -32,7 +32,13 @@ def over_batches(iterator, num_steps, run: Callable) -> tuple:
         return tf.cond(optional.has_value(), one, none)
 
     zero = tf.constant(0, tf.int64)
-    start = (zero, zero, tf.constant(REACHED), tf.constant(0.0, tf.float64), tf.ones(0, tf.bool))
+    start = (
+        zero,
+        zero,
+        tf.constant(REACHED),
+        tf.constant(0.0, tf.float64),
+        tf.ones((0, 0), tf.bool),
+    )
     scalar = tf.TensorShape([])
-    shapes = (scalar, scalar, scalar, scalar, tf.TensorShape([None]))
+    shapes = (scalar, scalar, scalar, scalar, tf.TensorShape([None, None]))
     return tf.while_loop(more, body, start, shape_invariants=shapes, parallel_iterations=1)

@@ -82,8 +82,31 @@ RUN_OPTIONS: Options = {
         valid=lambda value: 0 <= value < 2**63,
     ),
     "run_dir": Option(
-        str | None, None, "folder of the run: a new one", hint="(default: runs/NAME/NNNN)"
+        str | None,
+        None,
+        "folder of the run, continued if it is there",
+        hint="(default: the newest unfinished runs/NAME/NNNN of this command, or a new one)",
     ),
+    "resume": Option(bool, True, "continue a run that is there; --no-resume starts a new one"),
+    "init_from": Option(str | None, None, "weights to start from: a run, a .keras or .h5 file"),
+    "save_every": Option(
+        str,
+        "1000",
+        "between two checkpoints: steps (500), seconds (30s) or epoch",
+        expected="a number of steps, seconds like 30s, or epoch",
+        example="30s",
+        valid=lambda value: re.fullmatch(r"[1-9]\d*|\d+(\.\d+)?s|epoch", value) is not None,
+    ),
+    "keep": Option(
+        int,
+        2,
+        "checkpoints that are kept",
+        expected="a whole number of at least 2",
+        example="2",
+        valid=lambda value: value >= 2,
+    ),
+    "monitor": Option(str | None, None, "logged value that decides about best.keras"),
+    "on_nan": Option(Literal["stop", "skip"], "stop", "what to do with a step that is not finite"),
     "log_every": _count(10, "steps between two log lines"),
     "data_dir": Option(str | None, None, "folder with the data"),
     "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
@@ -108,7 +131,8 @@ _VERIFY_ONLY: Options = {
     "steps": _count(5, "steps to train on each"),
 }
 # What a comparison on several numbers of devices decides itself.
-_NOT_VERIFY = ("devices", "epochs", "run_dir", "log_every", "dry_run", "soft_placement")
+_RUN_FOLDER = ("run_dir", "resume", "init_from", "save_every", "keep", "monitor", "on_nan")
+_NOT_VERIFY = ("devices", "epochs", *_RUN_FOLDER, "log_every", "dry_run", "soft_placement")
 VERIFY_OPTIONS: Options = {
     **_VERIFY_ONLY,
     **{k: v for k, v in RUN_OPTIONS.items() if k not in (*_NOT_VERIFY, *_VERIFY_ONLY)},
@@ -116,7 +140,7 @@ VERIFY_OPTIONS: Options = {
 # Only recipes have these settings; without one nothing reads them.
 _RECIPE_ONLY = ("data_dir", "source")
 # A run is begun anew from its config.json: not in the same folder, and not for two steps only.
-_NOT_REPEATED = ("run_dir", "dry_run")
+_NOT_REPEATED = ("run_dir", "resume", "dry_run")
 
 
 @dataclass(frozen=True)

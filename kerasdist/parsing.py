@@ -124,6 +124,8 @@ def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
         aliases=option.aliases or None,
         prefix_name=prefix_name,
     )
+    if option.kind is bool and option.default is True:
+        return Annotated[bool, about]
     if option.kind is bool and option.default is not REQUIRED:
         return Annotated[tyro.conf.FlagCreatePairsOff[bool], about]
     kind = _Kind.of(option.kind)

@@ -48,6 +48,11 @@ class Recipe:
         """The data of `split`, "train" or "validation"."""
         return self._function("data", "build_data")(self.config, split)
 
+    def build_augment(self) -> Any:
+        """The recipe's `augment(batch, seed)` for the training data, or None."""
+        build = getattr(_import_part(self.path, "data"), "build_augment", None)
+        return build(self.config) if build else None
+
     def source(self) -> str:
         """Where the data comes from: "files", "tfds", "synthetic", or "recipe" if it has no say."""
         find = getattr(_import_part(self.path, "data"), "find_source", None)

@@ -14,7 +14,10 @@ from typing import Any
 from kerasdist.errors import KerasdistError
 from kerasdist.reporting import as_json
 
-CONFIG, METRICS, FINAL, RESULT = "config.json", "metrics.jsonl", "final.keras", "result.json"
+CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+BEST, FINAL = "best.keras", "final.keras"
+# What a run that has not trained a step may hold.
+_BEFORE_TRAINING = {CONFIG, "lock", "checkpoints"}
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -35,10 +38,22 @@ def weights_sha256(model) -> str:
 class RunFolder:
     """Writes the files of one run. Refuses a folder that holds another one."""
 
-    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], dataset: str = "caller"):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        config: Mapping[str, Any],
+        dataset: str = "caller",
+        *,
+        resume: bool = False,
+    ):
         self.path = Path(path).expanduser()
         self._dataset = dataset
-        check_new(path)
+        self._made: list[Path] = []
+        self._is_new = False
+        check_usable(path, resume=resume)
+        if resume and is_run(self.path):
+            return  # Its configuration stays; checkpoints know what must not differ.
+        self._is_new = True
         # Made here, so removed here if the run does not begin.
         self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with _writing(path):
@@ -65,8 +80,11 @@ class RunFolder:
     def discard(self) -> None:
         """Takes back a folder whose run did not begin, so that the corrected command may use it."""
         with contextlib.suppress(OSError):
-            if [p.name for p in self.path.iterdir()] == [CONFIG]:
-                (self.path / CONFIG).unlink()
+            if self._is_new and {p.name for p in self.path.iterdir()} <= _BEFORE_TRAINING:
+                for name in (CONFIG, "lock"):
+                    (self.path / name).unlink(missing_ok=True)
+                if (self.path / "checkpoints").is_dir():
+                    (self.path / "checkpoints").rmdir()
                 for path in self._made:
                     path.rmdir()
 
@@ -75,19 +93,46 @@ class RunFolder:
         with open(self.path / METRICS, "a") as file:
             file.write(as_json(fields) + "\n")
 
-    def finish(self, model, result: Mapping[str, Any], ema_weights: list | None) -> None:
-        """Saves the model (its averaged weights where there are) and result.json."""
+    def rewind(self, step: int, epoch: int) -> None:
+        """Leaves out of metrics.jsonl what a resumed run will log again."""
+        path = self.path / METRICS
+        if not path.is_file():
+            return
+        kept = []
+        for line in path.read_text().splitlines():
+            with contextlib.suppress(ValueError):  # the last line of a run that was killed
+                fields = json.loads(line)
+                done = (
+                    fields["step"] <= step if fields["kind"] == "step" else fields["epoch"] <= epoch
+                )
+                if done:
+                    kept.append(line)
+        draft = path.with_name(".metrics.jsonl.tmp")
+        draft.write_text("".join(f"{line}\n" for line in kept))
+        os.replace(draft, path)
+
+    def note_not_finite(self, **fields: Any) -> None:
+        """Writes nan.json: the step, the replica, and the batch to look at."""
+        write_json(self.path / "nan.json", fields)
+
+    def save(self, name: str, model, ema_weights: list | None) -> str:
+        """Saves the model (its averaged weights where there are) as `name`."""
         raw = model.get_weights()
-        digest = weights_sha256(model)
         try:
             if ema_weights is not None:
                 model.set_weights(ema_weights)
-            draft = self.path / "tmp-final.keras"
+            draft = self.path / f"tmp-{name}"
             saved = save_model(model, draft)
-            os.replace(draft, self.path / FINAL)
+            os.replace(draft, self.path / name)
         finally:
             if ema_weights is not None:
                 model.set_weights(raw)
+        return saved
+
+    def finish(self, model, result: Mapping[str, Any], ema_weights: list | None) -> None:
+        """Saves the trained model and result.json."""
+        saved = self.save(FINAL, model, ema_weights)
+        digest = weights_sha256(model)
         content = {**result, "dataset": self._dataset, "weights_sha256": digest, "saved": saved}
         write_json(self.path / RESULT, content)
 
@@ -125,9 +170,44 @@ def save_model(model, path: Path) -> str:
     return "model"
 
 
-def check_new(path: str | os.PathLike) -> None:
+def read_config(path: Path) -> dict[str, Any] | None:
+    """A run's configuration; None if the folder is no run of ours."""
+    try:
+        config = json.loads((path / CONFIG).read_text())
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) and "kerasdist" in config else None
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run of ours: nothing else is ever continued."""
+    return read_config(path) is not None
+
+
+def newest_first(parent: Path) -> list[Path]:
+    """The numbered runs in a folder, the highest number first."""
+    found = [p for p in parent.glob("[0-9]*") if p.name.isdigit() and is_run(p)]
+    return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+
+def status(path: Path) -> str:
+    """How a run stands: result.json's status, or "unfinished"."""
+    try:
+        return str(json.loads((path / RESULT).read_text())["status"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unfinished"
+
+
+def check_usable(path: str | os.PathLike, *, resume: bool) -> None:
     """A run needs a folder of its own: nothing of another one is overwritten."""
     folder = Path(path).expanduser()
+    if folder.is_symlink():
+        raise KerasdistError(
+            f"Received `run_dir={str(path)!r}`, which is a link. Expected a folder itself: a link "
+            "may lead to something else tomorrow. Give the folder it leads to."
+        )
+    if resume and is_run(folder):
+        return
     if folder.exists() and not folder.is_dir():
         raise KerasdistError(
             f"Received `run_dir={str(path)!r}`, which is a file. Expected a folder. Choose another "
@@ -136,8 +216,8 @@ def check_new(path: str | os.PathLike) -> None:
     with _writing(path):
         if folder.exists() and any(folder.iterdir()):
             raise KerasdistError(
-                f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder: "
-                "nothing of another run is overwritten. Choose another name."
+                f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder, or "
+                "one with a run to continue: nothing else is overwritten. Choose another name."
             )
 
 

@@ -5,11 +5,12 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from kerasdist import pure, sums, updates
@@ -37,13 +38,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call of a compiled loop did. `loss` is the last step's."""
+    """What one call of a compiled loop did. `loss` is the last step's.
+
+    After a step that is not finite, `not_finite` names what was not, on the first `replica` where
+    anything was not; None if only their sum was not.
+    """
 
     num_steps: int
     num_examples: int
     status: int
     loss: float
     not_finite: tuple[str, ...] = ()
+    replica: int | None = None
 
 
 class Engine:
@@ -115,16 +121,42 @@ class Engine:
         }
         return [averages[id(v)] if id(v) in averages else v.numpy() for v in self.model.weights]
 
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Copies of everything a step depends on, by role and number."""
+        state = {**self._state, "ema": self._ema}
+        return {
+            name: self._copies(variable)[0].numpy()
+            for role, variables in state.items()
+            for name, variable in zip(self._names(role), variables, strict=True)
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts a snapshot back, on every device and in the caller's variables."""
+        for role in ROLES:
+            for name, owner in zip(self._names(role), self._owners[role], strict=True):
+                owner.assign(arrays[name])
+        self.refresh()
+        for name, average in zip(self._names("ema"), self._ema, strict=True):
+            for copy in self._copies(average):
+                copy.assign(arrays[name])
+
+    def _names(self, role: str) -> list[str]:
+        count = len(self._ema) if role == "ema" else len(self._state[role])
+        return [f"{role}/{i:04d}" for i in range(count)]
+
     def train(self, iterator, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
         steps, examples, status, loss, finite = self.train_loop(
             iterator, tf.constant(num_steps, tf.int64)
         )
         names: tuple[str, ...] = ()
+        replica = None
         if int(status) == NOT_FINITE:
-            pairs = zip(self._checked_names, finite.numpy(), strict=True)
-            names = tuple(name for name, is_finite in pairs if not is_finite)
-        return Outcome(int(steps), int(examples), int(status), float(loss), names)
+            bad = ~finite.numpy()
+            replica = int(np.argmax(bad.any(axis=1))) if bad.any() else None
+            pairs = zip(self._checked_names, bad[replica or 0], strict=True)
+            names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
+        return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
 
     def test(self, iterator, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
@@ -143,8 +175,12 @@ class Engine:
 
     def _train_loop(self, iterator, num_steps):
         with pure.patched():
-            run = lambda batch: self._run(self._train_replica, batch)[0]  # noqa: E731
-            return over_batches(iterator, num_steps, run)
+            return over_batches(iterator, num_steps, self._train_batch)
+
+    def _train_batch(self, batch):
+        results = self._run(self._train_replica, batch)
+        status, count, loss, _ = results[0]
+        return status, count, loss, tf.stack([flags for _, _, _, flags in results])
 
     def _test_loop(self, iterator, num_steps, use_ema):
         def run(batch):
@@ -209,9 +245,9 @@ class Engine:
             terms = terms_of_step.join(loss, gradients, forward, shard, index)
             return terms, self._rows(forward.outputs, shard)
 
-        totals, rows = self._over_shards(shard_terms, cut.per_replica)
+        own, rows = self._over_shards(shard_terms, cut.per_replica)
         totals = sums.over_replicas(
-            totals, self.placement.num_replicas, fixed_order=settings.deterministic
+            own, self.placement.num_replicas, fixed_order=settings.deterministic
         )
         loss, gradients, changed, deltas = terms_of_step.split(totals)
         gradients = [None if g is None else optimizer.unscale(g) for g in gradients]
@@ -237,7 +273,10 @@ class Engine:
 
         def leave():
             self._assign("optimizer", optimizer.backed_off(), optimizer.values)
-            return tf.stack([updates.is_finite(t) for t in checked])
+            # Of this replica's own sums: that tells where it arose.
+            own_loss, own_gradients, own_changed, _ = terms_of_step.split(own)
+            _, tensors = updates.to_check(self.roles, own_loss, own_gradients, own_changed)
+            return tf.stack([updates.is_finite(t) for t in tensors])
 
         flags = tf.cond(finite, write, leave)
         with tf.control_dependencies([flags]):
@@ -274,7 +313,7 @@ class Engine:
         with tf.control_dependencies(self._assign("metrics", metrics)):
             status = tf.constant(REACHED) + 0
         count = tf.cast(cut.num_global, tf.int64)
-        return status, count, tf.constant(0.0, tf.float64), tf.ones(0, tf.bool)
+        return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
 
     def _predict_replica(self, replica, batch):
         example = read(self.model, batch, need_targets=False)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import arguments, inspection, pure
+from kerasdist import __version__, arguments, identity, inspection, pure
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
@@ -19,10 +19,13 @@ from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
+from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
+from kerasdist.recovery import Recovery, SaveEvery
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RunFolder
 from kerasdist.steps import Engine, Settings
+from kerasdist.weights import load_into
 
 DEFAULT_TEST_BATCH_SIZE = 128
 
@@ -85,13 +88,15 @@ def fit(
         augment: `augment(batch, seed)` changes a batch, with TensorFlow's stateless functions.
         shuffle: Whether examples are shuffled (for a dataset of examples: or the buffer's size).
         seed: Decides the order of the data, dropout and augmentation.
-        run_dir: A folder for configuration, metrics and the trained model; none by default.
-        resume: Without effect in this version, which has no checkpoints yet.
-        init_from: Not in this version.
-        save_every: Not in this version.
-        keep: Without effect in this version.
-        monitor: Not in this version.
-        on_nan: "stop": a NaN or infinity stops the training before it reaches the weights.
+        run_dir: A folder for configuration, checkpoints, metrics and the trained model. If it holds
+            this run already, the run goes on from its newest checkpoint.
+        resume: Whether a run that is there is continued; otherwise it is an error.
+        init_from: A run's folder, a `.keras` or a `.weights.h5` file: weights to start from.
+        save_every: Steps, seconds ("30s") or "epoch" between two checkpoints; 1,000 steps.
+        keep: How many checkpoints are kept, at least 2.
+        monitor: The logged value that decides about `best.keras`; by default the validation loss.
+        on_nan: "stop": a NaN or infinity stops the training before it reaches the weights. "skip":
+            the step is left out on all devices, at most 10 in a row.
         log_every: Steps between two log lines; by default a line each epoch.
         callbacks: Keras callbacks.
         progress: False is silent, "json" prints one JSON object a line.
@@ -122,7 +127,7 @@ def fit(
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
     arguments.check_class_weight(class_weight)
     inspection.check_policy(precision)
-    arguments.refuse_reserved(init_from=init_from, save_every=save_every, monitor=monitor)
+    every = SaveEvery.parse(save_every)
     placement = place(devices)
     num_shards = arguments.resolve_shards(shards, placement.num_replicas, deterministic)
     model = _make(model, precision, seed)
@@ -150,9 +155,33 @@ def fit(
             validation = _validation_feed(
                 stack, model, validation_data, stream.batch_size, validation_steps, epochs
             )
+        if init_from is not None:
+            reporter.say(load_into(model, init_from, strict=False).summary())
         folder = run_dir
         if run_dir is not None and not isinstance(run_dir, RunFolder):
-            folder = RunFolder(run_dir, {"batch_size": batch_size, "epochs": epochs, "seed": seed})
+            config = {"kerasdist": __version__, "batch_size": batch_size, "seed": seed}
+            folder = RunFolder(run_dir, config, resume=resume)
+        recovery = None
+        if folder is not None:
+            stack.enter_context(RunLock(folder.path))
+            settings_kept = {
+                "batch_size": stream.batch_size,
+                "seed": seed,
+                "shards": num_shards,
+                "deterministic": deterministic,
+                "clip_norm": clip_norm,
+                "ema": ema,
+                "steps_per_epoch": steps_per_epoch,
+                "shuffle": shuffle,
+            }
+            recovery = Recovery(
+                folder.path,
+                every=every,
+                keep=keep,
+                identity={**identity.of_model(model), **identity.of_data(stream), **settings_kept},
+                say=reporter.say,
+            )
+            stack.callback(recovery.close)
         settings = Settings(
             shards=num_shards,
             seed=seed,
@@ -167,7 +196,9 @@ def fit(
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
-        loop = Loop(engine, feed, plan, hooks, reporter, folder, log_every)
+        loop = Loop(
+            engine, feed, plan, hooks, reporter, folder, log_every, recovery, on_nan, monitor
+        )
         try:
             loop.train(lambda: test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))
         except tf.errors.OpError as error:

@@ -9,11 +9,14 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
-    {"errors"},
-    {"arguments", "devices", "models", "readers", "reporting", "signatures", "sums"},
-    {"parsing", "pure", "recipes", "runs", "sources"},
-    {"additivity", "data", "loops", "shards", "updates"},
-    {"inspection", "steps"},
+    {"errors", "interrupts", "processes"},
+    {
+        *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
+        *{"saving", "signatures", "sums"},
+    },
+    {"parsing", "pure", "recipes", "recovery", "runs", "sources"},
+    {"additivity", "arrays", "data", "loops", "shards", "updates"},
+    {"identity", "inspection", "steps", "weights"},
     {"feeding", "hooks"},
     {"epochs"},
     {"training"},

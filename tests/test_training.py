@@ -284,6 +284,9 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
     folder = tmp_path / "run"
     fit(model, epochs=2, validation_data=(X, CLASSES), run_dir=folder, log_every=2, ema=0.5)
     assert {p.name for p in folder.iterdir()} == {
+        "best.keras",
+        "checkpoints",
+        "lock",
         "config.json",
         "metrics.jsonl",
         "final.keras",

@@ -1,0 +1,110 @@
+"""The file system, as a store of checkpoints uses it: one place where tests can make it fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Neither follow a link nor wait at a pipe that somebody put there.
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+CHUNK = 4 * 2**20
+
+
+class Files:
+    """The calls, which tests replace, and what is made of them. Links are never followed."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    read = staticmethod(os.readv)
+    write = staticmethod(os.write)
+    fsync = staticmethod(os.fsync)
+    lstat = staticmethod(os.lstat)
+    listdir = staticmethod(os.listdir)
+    mkdir = staticmethod(os.mkdir)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
+
+    @contextlib.contextmanager
+    def opened(self, path: Path, flags: int) -> Iterator[int]:
+        """The descriptor of a file, closed at the end."""
+        file = self.open(path, flags, 0o666)
+        try:
+            yield file
+        finally:
+            self.close(file)
+
+    def write_all(self, file: int, data: memoryview, digest: Any = None) -> None:
+        """Writes all of `data`, in chunks, and adds it to the digest."""
+        # One chunk at a time through both: it is still in the processor's cache for the second.
+        while data:
+            num_bytes = self.write(file, data[:CHUNK])
+            if digest is not None:
+                digest.update(data[:num_bytes])
+            data = data[num_bytes:]
+
+    def read_all(self, file: int, buffer: memoryview, digest: Any = None) -> None:
+        """Fills the buffer, or raises `EOFError`."""
+        while buffer:
+            num_bytes = self.read(file, [buffer[:CHUNK]])
+            if not num_bytes:
+                raise EOFError
+            if digest is not None:
+                digest.update(buffer[:num_bytes])
+            buffer = buffer[num_bytes:]
+
+    def sync_folder(self, folder: Path) -> None:
+        """Makes the names in a folder last."""
+        with self.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as file:
+            try:
+                self.fsync(file)
+            except OSError as error:
+                # Some network file systems have no such call for folders.
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                    raise
+
+    def sync_parents(self, folder: Path) -> None:
+        """Makes the name of a folder last, and of those above it, whoever made them."""
+        first, *others = folder.absolute().parents
+        self.sync_folder(first)
+        for parent in others:
+            with contextlib.suppress(OSError):  # Not every folder up there is ours to open.
+                self.sync_folder(parent)
+
+    def make_folder(self, folder: Path) -> bool:
+        """Makes a folder and those above it; False if it was there."""
+        try:
+            self.mkdir(folder)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            if folder.parent == folder:
+                raise
+            self.make_folder(folder.parent)
+            self.mkdir(folder)
+        return True
+
+    def exists(self, path: Path) -> bool:
+        try:
+            self.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether it is a folder and no link to one; an error if there is nothing."""
+        return stat.S_ISDIR(self.lstat(path).st_mode)
+
+    def size(self, path: Path) -> int | None:
+        """The bytes of a regular file; None for everything else, and for nothing."""
+        try:
+            status = self.lstat(path)
+        except FileNotFoundError:
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None

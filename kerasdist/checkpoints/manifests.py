@@ -1,0 +1,228 @@
+"""The format of a checkpoint: what its manifest says, and how that is checked.
+
+Nothing here runs code of a file or trusts it: names are keys and never paths, dtypes come from a
+list, and sizes are compared with the file before an array is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kerasdist.errors import KerasdistError
+
+FORMAT = 1
+MANIFEST, ARRAYS = "manifest.json", "arrays.bin"
+ALIGNMENT = 64
+# Far more than any model needs; a manifest is parsed in memory.
+MOST_MANIFEST_BYTES = 64 * 2**20
+MOST_DIMENSIONS = 32  # NumPy 1's limit; NumPy 2 has 64.
+
+PLAIN_DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+EXTENSION_DTYPES = (
+    *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn"),
+    *("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int4", "uint4"),
+)
+
+
+class BrokenError(Exception):
+    """A checkpoint that must not be used; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where one array lies in `arrays.bin`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint holds; `size` and `sha256` are those of `arrays.bin`."""
+
+    step: int
+    meta: dict[str, Any]
+    entries: tuple[Entry, ...]
+    size: int
+    sha256: str
+
+
+def dtype_of(name: str) -> np.dtype:
+    """The little-endian dtype of a known name."""
+    if name in PLAIN_DTYPES:
+        return np.dtype(name).newbyteorder("<")
+    if name in EXTENSION_DTYPES:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    raise ValueError(f"unknown dtype {name!r}")
+
+
+def describe(arrays: Mapping[str, np.ndarray]) -> tuple[Entry, ...]:
+    """The entries of arrays that are to be saved. Refuses what could not be read back."""
+    entries = []
+    end = 0
+    for name, array in arrays.items():
+        if not isinstance(name, str) or not name:
+            raise KerasdistError(
+                f"Received the name {name!r} for an array of a checkpoint. Expected a string that "
+                "is not empty. Rename it."
+            )
+        array = np.asarray(array)
+        dtype = array.dtype.name
+        if dtype not in PLAIN_DTYPES + EXTENSION_DTYPES or array.ndim > MOST_DIMENSIONS:
+            raise KerasdistError(
+                f"Received the array {name!r} of dtype {dtype} with {array.ndim} dimensions for a "
+                f"checkpoint. Expected one of {', '.join(PLAIN_DTYPES + EXTENSION_DTYPES)} with at "
+                f"most {MOST_DIMENSIONS}. Convert it, or leave it out."
+            )
+        offset = aligned(end)
+        entries.append(Entry(name, dtype, array.shape, offset, array.nbytes))
+        end = offset + array.nbytes
+    return tuple(entries)
+
+
+def aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def pieces(arrays: Mapping[str, np.ndarray], entries: tuple[Entry, ...]) -> Iterator[memoryview]:
+    """The bytes of `arrays.bin`, in order: an array's, then zeros up to where the next begins."""
+    position = 0
+    for entry in entries:
+        yield memoryview(bytes(entry.offset - position))
+        array = np.asarray(arrays[entry.name]).astype(dtype_of(entry.dtype), copy=False)
+        # Through uint8: extension dtypes and 0-d arrays have no usable buffer of their own.
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        position = entry.offset + entry.nbytes
+
+
+def plain(meta: Any, where: str = "meta") -> Any:
+    """A copy in JSON's own types. Refuses what JSON would turn into something else."""
+    if isinstance(meta, Mapping):
+        for key in meta:
+            if not isinstance(key, str):
+                _refuse(where, f"the key {key!r}", "strings as keys")
+        return {key: plain(value, f"{where}[{key!r}]") for key, value in meta.items()}
+    if isinstance(meta, (list, tuple)):
+        return [plain(value, f"{where}[{i}]") for i, value in enumerate(meta)]
+    if isinstance(meta, float) and not math.isfinite(meta):
+        _refuse(where, repr(meta), "finite numbers: JSON has no others")
+    if meta is not None and not isinstance(meta, (bool, int, float, str)):
+        _refuse(where, f"a {type(meta).__name__}", "None, bools, numbers, strings, lists and dicts")
+    return meta
+
+
+def _refuse(where: str, received: str, expected: str) -> None:
+    raise KerasdistError(
+        f"Received {received} in `{where}` of a checkpoint. Expected {expected}. Save it as one of "
+        "the arrays, or convert it."
+    )
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The one way to write a manifest: `decode` compares byte by byte."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "step": manifest.step,
+        "meta": manifest.meta,
+        "arrays": [{**asdict(entry), "shape": list(entry.shape)} for entry in manifest.entries],
+        "files": {ARRAYS: {"size": manifest.size, "sha256": manifest.sha256}},
+    }
+    raw = _dump({**content, "checksum": _checksum(content)})
+    if len(raw) > MOST_MANIFEST_BYTES:
+        raise KerasdistError(
+            f"Received arrays and `meta` whose manifest has {len(raw)} bytes. Expected at most "
+            f"{MOST_MANIFEST_BYTES}. Save long lists as arrays."
+        )
+    return raw
+
+
+def _dump(content: Any) -> bytes:
+    return json.dumps(content, allow_nan=False).encode("ascii") + b"\n"
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(_dump(content)).hexdigest()
+
+
+def decode(raw: bytes) -> Manifest:
+    """Reads a manifest, or raises `BrokenError` if one bit of it is not as it was written."""
+    try:
+        content = json.loads(raw)
+        # Spaces, escapes, repeated keys and other spellings of the same content are damage too.
+        same = _dump(content) == raw
+    except (ValueError, RecursionError):
+        raise BrokenError(f"{MANIFEST} is not valid JSON") from None
+    if not same or not isinstance(content, dict):
+        raise BrokenError(f"{MANIFEST} is not as it was written")
+    if content.pop("checksum", None) != _checksum(content):
+        raise BrokenError(f"{MANIFEST} does not have its checksum")
+    if content.get("format") != FORMAT:
+        raise BrokenError(
+            f"{MANIFEST} has format {content.get('format')!r}; this version reads {FORMAT}"
+        )
+    try:
+        return _checked(content)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BrokenError(f"{MANIFEST} makes no sense: {error}") from None
+
+
+def _checked(content: dict[str, Any]) -> Manifest:
+    """For files that somebody made: a checksum shows only that nothing changed since."""
+    if set(content) != {"format", "step", "meta", "arrays", "files"}:
+        raise ValueError(f"it has the fields {sorted(content)}")
+    if not isinstance(content["meta"], dict) or not isinstance(content["arrays"], list):
+        raise TypeError("meta or arrays have another type")
+    if set(content["files"]) != {ARRAYS}:
+        raise ValueError(f"it names the files {sorted(content['files'])}")
+    file = content["files"][ARRAYS]
+    entries: list[Entry] = []
+    end = 0
+    for item in content["arrays"]:
+        entry = Entry(**{**item, "shape": tuple(item["shape"])})
+        _check_entry(entry, aligned(end))
+        entries.append(entry)
+        end = entry.offset + entry.nbytes
+    if len({entry.name for entry in entries}) != len(entries):
+        raise ValueError("two arrays have one name")
+    if _natural(file["size"]) != end:
+        raise ValueError(f"{ARRAYS} should have {end} bytes, not {file['size']}")
+    if not isinstance(file["sha256"], str):
+        raise TypeError("sha256 is no text")
+    return Manifest(_natural(content["step"]), content["meta"], tuple(entries), end, file["sha256"])
+
+
+def _check_entry(entry: Entry, offset: int) -> None:
+    if not isinstance(entry.name, str) or not isinstance(entry.dtype, str) or not entry.name:
+        raise TypeError("the name or dtype of an array is no text")
+    if len(entry.shape) > MOST_DIMENSIONS:
+        raise ValueError(f"array {entry.name!r} has {len(entry.shape)} dimensions")
+    sizes = [_natural(size) for size in entry.shape]
+    itemsize = dtype_of(entry.dtype).itemsize
+    # NumPy refuses shapes whose sizes multiply to more, even with a 0 among them.
+    if math.prod(size for size in sizes if size) * itemsize >= 2**63:
+        raise ValueError(f"array {entry.name!r} has the shape {entry.shape}")
+    if _natural(entry.nbytes) != math.prod(sizes) * itemsize:
+        raise ValueError(f"array {entry.name!r} cannot have {entry.nbytes} bytes")
+    if _natural(entry.offset) != offset:
+        raise ValueError(f"array {entry.name!r} cannot begin at {entry.offset}")
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value

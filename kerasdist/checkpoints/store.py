@@ -1,0 +1,322 @@
+"""The folder of a run's checkpoints: how one is committed, kept, verified and read back.
+
+Commit protocol: the files are written to a folder `tmp-save-…` and synced, the manifest last; then
+the folder is synced and renamed to its final name, and its parent synced. Whenever the process
+dies, `step-…` is therefore either whole or absent; and should the disk break its promises, the
+checksums say so and the checkpoint before is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import operator
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasdist.checkpoints import manifests
+from kerasdist.checkpoints.files import CHUNK, CREATE, READ, Files
+from kerasdist.checkpoints.manifests import ARRAYS, MANIFEST, BrokenError, Entry, Manifest
+from kerasdist.errors import KerasdistError
+from kerasdist.processes import is_alive
+
+STEP = re.compile(r"step-([0-9]{8,})")
+TEMPORARY = re.compile(r"tmp-(?:save|old)-[0-9]{8,}-([0-9]{1,10})-[0-9a-f]{8}")
+
+# Names of the drafts that threads of this process are writing: not left by a dead process.
+_in_use: set[str] = set()
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A checkpoint that verified. The arrays are the reader's own, and can be written to."""
+
+    step: int
+    path: Path
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+
+
+class Store:
+    """The checkpoints of one run. Only one process may save (see `kerasdist.locks`); any may read.
+
+    Nothing is touched that does not have a name of ours, and nothing behind a link. Reading
+    changes nothing in the folder.
+
+    Args:
+        folder: For example `runs/cifar10/0001/checkpoints`; made by the first save.
+        keep: How many good checkpoints stay, 2 or more. The one just saved is one of them.
+        files: The file-system calls, for tests.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> store = Store(Path(tempfile.mkdtemp()) / "checkpoints")
+        >>> store.save(1200, {"kernel": np.ones((2, 3))}, {"epoch": 3}).name
+        'step-00001200'
+        >>> store.newest().arrays["kernel"].shape
+        (2, 3)
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, keep: int = 2, files: Files | None = None):
+        if not isinstance(keep, int) or keep < 2:
+            raise KerasdistError(
+                f"Received `keep={keep!r}`. Expected 2 or more: if the newest checkpoint is "
+                "damaged, the one before it is needed. Use `keep=2`."
+            )
+        self.folder = Path(folder)
+        self.keep = keep
+        self.skipped: list[tuple[Path, str]] = []
+        self._files = files or Files()
+        self._broken: set[str] = set()
+        self._synced_parents = False
+        self._check_folder()
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
+        """Commits a checkpoint, then removes those that are no longer kept.
+
+        A step that is there already and verifies stays as it is. An `OSError` (the disk is full,
+        for example) leaves the checkpoints before as they were, and saving can be tried again.
+
+        Returns:
+            The checkpoint's folder.
+        """
+        step = operator.index(step)
+        if step < 0:
+            raise KerasdistError(
+                f"Received `step={step}`. Expected 0 or more. Count the optimizer's updates."
+            )
+        entries = manifests.describe(arrays)
+        plain_meta = manifests.plain(meta)
+        path = self._path(step)
+        self._check_folder()
+        if self._files.make_folder(self.folder):
+            self._synced_parents = False
+        if not self._synced_parents:
+            # If the folder's own name is lost with the power, so is all in it.
+            self._files.sync_parents(self.folder)
+            self._synced_parents = True
+        self._remove_stale()
+        if self._verifies(path):
+            # It may be here because an earlier save failed between its rename and its last sync.
+            self._files.sync_folder(self.folder)
+        else:
+            self._commit(path, step, arrays, entries, plain_meta)
+        self._broken.discard(path.name)
+        self._remove_old(step)
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """Reads the newest checkpoint that verifies.
+
+        `skipped` then has the newer ones that do not, newest first, each with the reason.
+        """
+        self._check_folder()
+        self.skipped = []
+        seen: set[str] = set()
+        # A second round only if a training saved and removed checkpoints while this was reading.
+        while paths := [path for path in reversed(self._found()) if path.name not in seen]:
+            for path in paths:
+                seen.add(path.name)
+                try:
+                    manifest = self._read_manifest(path)
+                    arrays = self._read_arrays(path, manifest)
+                except (BrokenError, EOFError, OSError) as error:
+                    if self._files.exists(path):
+                        self._broken.add(path.name)
+                        self.skipped.append((path, _reason(error)))
+                else:
+                    return Checkpoint(manifest.step, path, arrays, manifest.meta)
+        return None
+
+    def steps(self) -> list[int]:
+        """The steps that have a folder, ascending. Nothing is verified."""
+        return [_step(path) for path in self._found() if self._files.is_folder(path)]
+
+    def _commit(
+        self,
+        path: Path,
+        step: int,
+        arrays: Mapping[str, np.ndarray],
+        entries: tuple[Entry, ...],
+        meta: dict[str, Any],
+    ) -> None:
+        files = self._files
+        draft = self._temporary("save", step)
+        _in_use.add(draft.name)
+        try:
+            files.mkdir(draft)
+            digest = hashlib.sha256()
+            with files.opened(draft / ARRAYS, CREATE) as file:
+                for piece in manifests.pieces(arrays, entries):
+                    files.write_all(file, piece, digest)
+                files.fsync(file)
+            size = entries[-1].offset + entries[-1].nbytes if entries else 0
+            manifest = Manifest(step, meta, entries, size, digest.hexdigest())
+            with files.opened(draft / MANIFEST, CREATE) as file:
+                files.write_all(file, memoryview(manifests.encode(manifest)))
+                files.fsync(file)
+            files.sync_folder(draft)
+            aside = self._move_aside(path, step)
+            files.rename(draft, path)
+            files.sync_folder(self.folder)
+        except Exception:
+            self._remove(draft)
+            raise
+        finally:
+            _in_use.discard(draft.name)
+        if aside is not None:
+            self._remove(aside)
+
+    def _move_aside(self, path: Path, step: int) -> Path | None:
+        """Makes room where a broken checkpoint is."""
+        if not self._files.exists(path):
+            return None
+        if not self._files.is_folder(path):
+            raise KerasdistError(
+                f"Received a checkpoint of step {step}, but {str(path)!r} is a link or a file. "
+                "Expected nothing there, or a folder. Move it elsewhere."
+            )
+        aside = self._temporary("old", step)
+        self._files.rename(path, aside)
+        return aside
+
+    def _remove_old(self, saved: int) -> None:
+        """Removes what is older than the `keep` newest good ones. A failure only takes space."""
+        with contextlib.suppress(OSError):
+            steps = self.steps()
+            good = [saved]
+            for step in reversed(steps):
+                if len(good) < self.keep and step != saved and self._looks_good(self._path(step)):
+                    good.append(step)
+            if len(good) == self.keep:
+                for step in steps:
+                    if step < min(good):
+                        self._discard(step)
+
+    def _discard(self, step: int) -> None:
+        path, aside = self._path(step), self._temporary("old", step)
+        with contextlib.suppress(OSError):
+            if set(self._files.listdir(path)) <= {ARRAYS, MANIFEST}:
+                # Renamed first: half a checkpoint never has the name of a whole one.
+                self._files.rename(path, aside)
+                self._remove(aside)
+
+    def _remove_stale(self) -> None:
+        """Removes what dead savers left, before a save that may need the space."""
+        with contextlib.suppress(OSError):
+            for name in self._files.listdir(self.folder):
+                match = TEMPORARY.fullmatch(name)
+                if match and name not in _in_use:
+                    pid = int(match[1])
+                    # In a restarted container this process may have the dead one's id.
+                    if pid == os.getpid() or not is_alive(pid):
+                        self._remove(self.folder / name)
+
+    def _remove(self, path: Path) -> None:
+        """Removes our files, and the folder if nothing else is in it."""
+        with contextlib.suppress(OSError):
+            if self._files.is_folder(path):
+                for name in (MANIFEST, ARRAYS):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._files.unlink(path / name)
+                self._files.rmdir(path)
+
+    def _verifies(self, path: Path) -> bool:
+        """Checks every byte, without a second copy of the arrays in memory."""
+        try:
+            manifest = self._read_manifest(path)
+            digest = hashlib.sha256()
+            buffer = memoryview(bytearray(min(CHUNK, manifest.size)))
+            with self._files.opened(path / ARRAYS, READ) as file:
+                for start in range(0, manifest.size, CHUNK):
+                    self._files.read_all(file, buffer[: manifest.size - start], digest)
+        except (BrokenError, EOFError, OSError):
+            return False
+        return digest.hexdigest() == manifest.sha256
+
+    def _looks_good(self, path: Path) -> bool:
+        """Checks all but the arrays' bytes, which would take too long at each save."""
+        try:
+            self._read_manifest(path)
+        except (BrokenError, EOFError, OSError):
+            return False
+        return path.name not in self._broken
+
+    def _read_manifest(self, path: Path) -> Manifest:
+        """Reads the manifest, and compares the sizes of the files with it."""
+        if not self._files.is_folder(path):
+            raise BrokenError("it is a link or a file, not a folder")
+        raw = bytearray(self._size(path / MANIFEST, manifests.MOST_MANIFEST_BYTES))
+        with self._files.opened(path / MANIFEST, READ) as file:
+            self._files.read_all(file, memoryview(raw))
+        manifest = manifests.decode(bytes(raw))
+        if manifest.step != _step(path):
+            raise BrokenError(f"{MANIFEST} is that of step {manifest.step}")
+        if (size := self._size(path / ARRAYS, manifest.size)) != manifest.size:
+            raise BrokenError(f"{ARRAYS} has {size} bytes, not {manifest.size}")
+        return manifest
+
+    def _read_arrays(self, path: Path, manifest: Manifest) -> dict[str, np.ndarray]:
+        arrays = {}
+        digest = hashlib.sha256()
+        position = 0
+        with self._files.opened(path / ARRAYS, READ) as file:
+            for entry in manifest.entries:
+                padding = memoryview(bytearray(entry.offset - position))
+                self._files.read_all(file, padding, digest)
+                raw = np.empty(entry.nbytes, np.uint8)
+                self._files.read_all(file, raw.data, digest)
+                dtype = manifests.dtype_of(entry.dtype)
+                arrays[entry.name] = raw.view(dtype).reshape(entry.shape)
+                position = entry.offset + entry.nbytes
+        if digest.hexdigest() != manifest.sha256:
+            raise BrokenError(f"{ARRAYS} does not have its sha256")
+        return arrays
+
+    def _size(self, path: Path, most: int) -> int:
+        size = self._files.size(path)
+        if size is None:
+            raise BrokenError(f"{path.name} is missing, or is not a regular file")
+        if size > most:
+            raise BrokenError(f"{path.name} has {size} bytes, more than {most}")
+        return size
+
+    def _found(self) -> list[Path]:
+        """Everything that is named like a checkpoint, by step."""
+        try:
+            names = self._files.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        steps = sorted({int(match[1]) for match in map(STEP.fullmatch, names) if match})
+        # Not `step-000000012`, which is none of our names.
+        return [path for path in map(self._path, steps) if path.name in names]
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def _temporary(self, kind: str, step: int) -> Path:
+        return self.folder / f"tmp-{kind}-{step:08d}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def _check_folder(self) -> None:
+        if self._files.exists(self.folder) and not self._files.is_folder(self.folder):
+            raise KerasdistError(
+                f"Received {str(self.folder)!r} as the folder of checkpoints, which is a link or "
+                "a file. Expected a folder, or nothing there yet. Name the folder itself."
+            )
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"it cannot be read: {error.strerror}"
+    return str(error) or "a file ends too early"

@@ -1,0 +1,54 @@
+"""SIGTERM and Ctrl-C end a training after the current call of the compiled loop, saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+
+class Terminated(SystemExit):
+    """SIGTERM was received and the run is saved: exits with 143."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+class Interrupts:
+    """The first signal is noted; a second one acts at once, as if nobody had been listening."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, object] = {}
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Interrupts]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self  # Only the main thread may set handlers.
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._note)
+        try:
+            yield self
+        finally:
+            self._put_back()
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.received is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.received = number
+
+    def _put_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._before = {}
+
+    def raise_received(self) -> None:
+        """Raises what the noted signal stands for."""
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received == signal.SIGTERM:
+            raise Terminated
