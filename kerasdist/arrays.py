@@ -130,18 +130,15 @@ def _member(path: Path, most_bytes: int | None) -> io.BytesIO:
         # Other methods can ask for gigabytes before the first byte comes out.
         if members[0].compress_type not in PLAIN_METHODS:
             raise _Refused(f"whose {MEMBER!r} is compressed in an unusual way")
-        too_large = KerasdistError(
-            f"Received {str(path)!r}, whose weights have {members[0].file_size:,} bytes. Expected "
-            f"at most {most_bytes:,}. Name the file of a model of similar size; or, if you know "
-            f"where this one comes from, unpack its {MEMBER} and name that."
-        )
         if members[0].file_size > most_bytes:
-            raise too_large
+            raise KerasdistError(
+                f"Received {str(path)!r}, whose weights have {members[0].file_size:,} bytes. "
+                f"Expected at most {most_bytes:,}. Name the file of a model of similar size; or, "
+                f"if you know where this one comes from, unpack its {MEMBER} and name that."
+            )
         with archive.open(members[0]) as member:
-            # Not as many as the archive's directory says: it may lie.
-            content = member.read(most_bytes + 1)
-        if len(content) > most_bytes:
-            raise too_large
+            # The size above may be a lie, which zipfile finds out only after unpacking.
+            content = member.read(most_bytes)
     return io.BytesIO(content)
 
 

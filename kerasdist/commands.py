@@ -23,6 +23,7 @@ from kerasdist.locks import RunLock, RunLockedError
 from kerasdist.options import OUTPUT_OPTIONS, FitOptions, parse_fit
 from kerasdist.recipes import Recipe, bundled, load_recipe
 from kerasdist.reporting import Reporter, as_json, as_text
+from kerasdist.weights import load_into
 
 # Said here and not at the first use: TensorFlow's messages about it are still held back.
 tf.config.list_physical_devices()
@@ -258,7 +259,7 @@ def _restored(job: _Job, data: Any, weights: Path, precision: str | None) -> Any
         training.prepare(model, data)
     finally:
         keras.config.set_dtype_policy(policy)
-    model.load_weights(weights)
+    load_into(model, weights, strict=True)
     return model
 
 

@@ -72,10 +72,12 @@ class Loop:
         recovery: Recovery | None = None,
         on_nan: str = "stop",
         monitor: str | None = None,
+        saved: Checkpoint | None = None,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
         self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
+        self._saved = saved
         self._best: float | None = None
         self._interrupts = Interrupts()
         self._meter = Meter()
@@ -95,7 +97,8 @@ class Loop:
             self._train(validate)
 
     def _train(self, validate: Callable[[], dict[str, Any]]) -> None:
-        saved = self._resume()
+        saved = self._saved
+        self._go_to_start(saved)
         self._engine.model.stop_training = False
         self._engine.model.history = self._hooks.history
         self._hooks.call("on_train_begin")
@@ -153,12 +156,11 @@ class Loop:
                 return
             self._save_if_due()
 
-    def _resume(self) -> Checkpoint | None:
-        """Goes to where the newest checkpoint was taken, or to the beginning."""
-        saved = self._recovery.load() if self._recovery is not None else None
+    def _go_to_start(self, saved: Checkpoint | None) -> None:
+        """Goes to where a checkpoint was taken, or to the beginning."""
         if saved is None:
             self._feed.open(0)
-            return None
+            return
         meta = saved.meta
         self._engine.restore(saved.arrays)
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
@@ -170,7 +172,6 @@ class Loop:
             self._folder.rewind(self.step, self.epoch)
         self._reporter.say(f"continuing after step {self.step} ({saved.path.name})")
         self._reporter.event("resume", step=self.step)
-        return saved
 
     def _save_if_due(self, *, epoch_ended: bool = False) -> None:
         """Between two calls: saves where it is time, and ends here if a signal asked for it."""

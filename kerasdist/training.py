@@ -161,7 +161,7 @@ def fit(
         if run_dir is not None and not isinstance(run_dir, RunFolder):
             config = {"kerasdist": __version__, "batch_size": batch_size, "seed": seed}
             folder = RunFolder(run_dir, config, resume=resume)
-        recovery = None
+        recovery = saved = None
         if folder is not None:
             stack.enter_context(RunLock(folder.path))
             settings_kept = {
@@ -182,6 +182,7 @@ def fit(
                 say=reporter.say,
             )
             stack.callback(recovery.close)
+            saved = recovery.load()
         settings = Settings(
             shards=num_shards,
             seed=seed,
@@ -197,7 +198,7 @@ def fit(
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         loop = Loop(
-            engine, feed, plan, hooks, reporter, folder, log_every, recovery, on_nan, monitor
+            engine, feed, plan, hooks, reporter, folder, log_every, recovery, on_nan, monitor, saved
         )
         try:
             loop.train(lambda: test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))

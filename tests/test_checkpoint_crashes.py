@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ from faulty_files import (
 )
 
 from kerasdist.checkpoints import Files, Store
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """In memory where that is possible: thousands of folders are made and removed."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 import doctest
 import errno
+import os
 import threading
 import time
 import weakref
 
 import numpy as np
 import pytest
-from faulty_files import FaultyFiles, fail_with, run_script, small_arrays
+from faulty_files import FaultyFiles, QuickFiles, fail_with, run_script, small_arrays
 
 from kerasdist import KerasdistError, saving
 from kerasdist.checkpoints import Store
@@ -117,8 +118,13 @@ def test_a_failure_is_remembered_until_a_save_succeeds(tmp_path):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_saved_snapshots_are_not_held_in_memory(tmp_path, fails):
-    files = FaultyFiles(5 if fails else None, fail_with(errno.EIO))
-    with BackgroundSaver(Store(tmp_path, files=files)) as saver:
+    class FailsAtTheEnd(QuickFiles):
+        def rename(self, old, new):
+            if fails:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.rename(old, new)
+
+    with BackgroundSaver(Store(tmp_path, files=FailsAtTheEnd())) as saver:
         array = np.ones(1000)
         alive = weakref.ref(array)
         saver.save(1, {"a": array}, {})

@@ -7,6 +7,7 @@ import pickle
 import random
 import sys
 import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -497,13 +498,19 @@ def test_an_archive_that_unpacks_to_much_more_than_the_model_is_refused(tmp_path
 
 
 def test_an_archive_that_lies_about_its_size_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "SLACK_BYTES", 1000)
-    size = 1 << 20
+    for module in (arrays, weights):
+        monkeypatch.setattr(module, "SLACK_BYTES", 1000)
+    size = 1 << 25
     path = archive(tmp_path / "x.keras", [(arrays.MEMBER, bytes(size))], zipfile.ZIP_DEFLATED)
     content = path.read_bytes()
     assert content.count(size.to_bytes(4, "little")) == 2
     path.write_bytes(content.replace(size.to_bytes(4, "little"), (900).to_bytes(4, "little")))
-    assert_refused(path, "Bad CRC-32")
+    assert_refused(path, "cannot be read")
+    tracemalloc.start()
+    with pytest.raises(KerasdistError):
+        read_arrays(path)
+    assert tracemalloc.get_traced_memory()[1] < size / 10
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])

@@ -49,7 +49,7 @@ def finish(run: Path, *options: str) -> dict:
 
 
 def strike(run: Path, moment: str, number: int, chance: random.Random, *options: str):
-    """Starts a run and sends it a signal: after a random step, while it saves, or at an epoch's end.
+    """Starts a run and sends it a signal: after a random step, while it saves, at an epoch's end.
 
     Returns the exit code and the last lines; the run may have ended before.
     """

@@ -26,8 +26,8 @@ class Small(kerasdist.Model):
         return self.out(self.flat(self.drop(keras.ops.relu(hidden), training=training)))
 
     def defaults(self):
-        return dict(
-            optimizer=keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.01, 100)),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-        )
+        return {
+            "optimizer": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.01, 100)),
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": ["accuracy"],
+        }
