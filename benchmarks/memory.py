@@ -25,8 +25,8 @@ def train(shards: int) -> float:
     model = keras.Sequential(layers)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     random = np.random.default_rng(0)
-    data = random.normal(size=(256, 32, 32, 3)).astype("float32"), random.integers(0, 10, 256)
-    kerasdist.fit(model, data, batch_size=256, steps=2, shards=shards, devices=1, progress=False)
+    data = random.normal(size=(512, 32, 32, 3)).astype("float32"), random.integers(0, 10, 512)
+    kerasdist.fit(model, data, batch_size=512, steps=2, shards=shards, devices=1, progress=False)
     # Not getrusage: its peak includes that of the process this one was forked from.
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
