@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +19,7 @@ from kerasdist.saving import BackgroundSaver
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_SAVE_EVERY = 1000
+_FLOAT = "not a finite float"
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,17 @@ class Recovery:
         found = self._store.newest()
         for path, reason in self._store.skipped:
             self._say(f"skipped the checkpoint {path.name}: {reason}")
-        if found is not None:
-            _refuse_differences(found.meta["identity"], self._identity, found.path)
-            self._last_step = found.step
-        return found
+        if found is None and self._store.skipped:
+            raise KerasdistError(
+                f"Received a run whose checkpoints are all damaged, in {self._store.folder}. "
+                "Expected one that verifies. Start a new run with `--no-resume` or another "
+                "`run_dir`; nothing here was changed."
+            )
+        if found is None:
+            return None
+        _refuse_differences(found.meta["identity"], self._identity, found.path)
+        self._last_step = found.step
+        return dataclasses.replace(found, meta=_decoded(found.meta))
 
     def steps_until_due(self, step: int) -> int:
         """How many steps may run before a save by steps is due."""
@@ -103,7 +113,7 @@ class Recovery:
         """Hands a snapshot to the background; tells once if an earlier one could not be saved."""
         self._tell_failure()
         self._last_time, self._last_step = self._clock(), step
-        self._saver.save(step, arrays, {**meta, "identity": self._identity})
+        self._saver.save(step, arrays, {**_encoded(meta), "identity": self._identity})
 
     def finish(self) -> Exception | None:
         """Waits for everything to be on disk; returns why the last save failed, if it did."""
@@ -125,6 +135,25 @@ class Recovery:
                 "again; the checkpoints before are as they were."
             )
         self._told = reason
+
+
+def _encoded(value: Any) -> Any:
+    """Plain JSON: a metric may be NaN or infinite, which JSON has no words for."""
+    if isinstance(value, Mapping):
+        return {key: _encoded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encoded(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: repr(value)}
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {key: _decoded(item) for key, item in value.items()}
+    return [_decoded(item) for item in value] if isinstance(value, list) else value
 
 
 def _refuse_differences(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:

@@ -189,6 +189,30 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path, capsys):
     assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
 
 
+def test_a_run_without_a_good_checkpoint_is_refused_not_begun_anew(tmp_path):
+    fit(tmp_path / "run", epochs=1)
+    for file in (tmp_path / "run" / "checkpoints").glob("step-*/arrays.bin"):
+        file.write_bytes(b"")
+    with pytest.raises(kerasdist.KerasdistError, match="all damaged"):
+        fit(tmp_path / "run", epochs=2)
+
+
+def test_metrics_that_are_nan_are_saved_and_come_back(tmp_path):
+    def lost(y_true, y_pred):
+        return keras.ops.mean(y_pred) * float("nan")
+
+    def build_with_metric():
+        model = build()
+        model.compile("adam", model.loss, metrics=[lost])
+        return model
+
+    options = {"run_dir": tmp_path / "run", "batch_size": 8, "save_every": 2, "progress": False}
+    kerasdist.fit(build_with_metric, (X, Y), epochs=1, **options)
+    history = kerasdist.fit(build_with_metric, (X, Y), epochs=2, **options)
+    assert np.isnan(history.history["lost"]).all()
+    assert len(history.epoch) == 2
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_step_that_is_not_finite_can_be_left_out(tmp_path, replicas, monkeypatch):
     """One batch's loss overflows; its examples are all on the last replica."""
