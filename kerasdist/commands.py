@@ -210,7 +210,8 @@ class _Job:
             config["model_arguments"] = options.model_arguments
             config["data"] = str(options.data)
             config["data_arguments"] = options.data_arguments
-        config["options"] = {k: v for k, v in options.run.items() if k not in OUTPUT_OPTIONS}
+        left_out = {*OUTPUT_OPTIONS, "resume"}  # They say how to start, not what to train.
+        config["options"] = {k: v for k, v in options.run.items() if k not in left_out}
         return config
 
 

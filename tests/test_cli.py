@@ -322,8 +322,8 @@ def test_fit_help_lists_the_recipes_and_no_empty_defaults(kerasdist):
     assert done.code == 0
     assert "cifar10: The network" in done.out
     assert "None" not in done.out
-    assert "--no-" not in done.out
-    assert "(default: runs/NAME/NNNN)" in done.out
+    assert set(re.findall(r"--no-[a-z-]+", done.out)) == {"--no-resume"}
+    assert "unfinished runs/NAME/NNNN" in re.sub(r"[\s│]+", " ", done.out)
 
 
 def test_a_recipes_help_lists_its_settings_with_meaning_and_default(kerasdist, tiny):
@@ -367,8 +367,11 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
     assert (done.code, done.err) == (0, "")
     run = Path("runs/tiny/0001")
     assert sorted(p.name for p in run.iterdir()) == [
+        "best.keras",
+        "checkpoints",
         "config.json",
         "final.keras",
+        "lock",
         "metrics.jsonl",
         "result.json",
     ]
@@ -434,7 +437,9 @@ def test_dry_run_keeps_nothing(kerasdist, tiny, tmp_path):
 def test_runs_are_numbered_and_a_config_json_runs_again(kerasdist, tiny):
     first = kerasdist("fit", "tiny", "--units", 2, "--steps", 3, "--seed", 4, "--json")
     config = "runs/tiny/0001/config.json"
-    again = kerasdist("fit", config, "--json")
+    ended = kerasdist("fit", config, "--json")
+    assert (ended.code, ended.objects[-1]["event"]) == (0, "finished")
+    again = kerasdist("fit", config, "--no-resume", "--json")
     more = kerasdist("fit", "runs/tiny/0001", "--steps", 4, "--json")
     ends = [done.objects[-1] for done in (first, again, more)]
     assert [end["run"] for end in ends] == [f"runs/tiny/000{i}" for i in (1, 2, 3)]
@@ -572,7 +577,7 @@ def test_a_bare_model_and_provider_train_with_their_arguments(kerasdist, bare):
     assert done.objects[-1]["examples_seen"] == 24
     assert done.objects[-1]["dataset"] == "provider"
 
-    again = kerasdist("fit", run / "config.json", "--json")
+    again = kerasdist("fit", run / "config.json", "--no-resume", "--json")
     assert again.objects[-1]["weights_sha256"] == done.objects[-1]["weights_sha256"]
 
     assert kerasdist("evaluate", run).code == 2
