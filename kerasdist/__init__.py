@@ -12,8 +12,12 @@ from kerasdist.errors import DivergedError, KerasdistError
 if TYPE_CHECKING:
     from kerasdist.data import read_provider
     from kerasdist.devices import list_devices, logical_cpus
+    from kerasdist.loading import load
     from kerasdist.models import Model
+    from kerasdist.optimizer_config import OptimizerConfig, count_steps
+    from kerasdist.optimizers import optimizer
     from kerasdist.recipes import Recipe, load_recipe
+    from kerasdist.schedules import schedule
     from kerasdist.training import evaluate, fit, predict
 
 __version__ = "0.1.0"
@@ -23,10 +27,15 @@ _HOMES = {
     "fit": "training",
     "evaluate": "training",
     "predict": "training",
+    "load": "loading",
     "list_devices": "devices",
     "logical_cpus": "devices",
     "read_provider": "data",
     "Model": "models",
+    "OptimizerConfig": "optimizer_config",
+    "count_steps": "optimizer_config",
+    "optimizer": "optimizers",
+    "schedule": "schedules",
     "Recipe": "recipes",
     "load_recipe": "recipes",
 }
@@ -35,15 +44,20 @@ __all__ = [
     "DivergedError",
     "KerasdistError",
     "Model",
+    "OptimizerConfig",
     "Recipe",
     "__version__",
+    "count_steps",
     "evaluate",
     "fit",
     "list_devices",
+    "load",
     "load_recipe",
     "logical_cpus",
+    "optimizer",
     "predict",
     "read_provider",
+    "schedule",
 ]
 
 

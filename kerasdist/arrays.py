@@ -1,17 +1,19 @@
 """Arrays of files that nobody vouches for.
 
-A `.keras` or HDF5 file can name code to run and other files to read. So no configuration is looked
-at, and a file that holds anything but arrays as Keras writes them is refused.
+A `.keras` or HDF5 file can name code to run and other files to read. So no configuration is acted
+on, one that names code is refused, and so is a file that holds anything but arrays as Keras writes
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +23,12 @@ import tensorflow as tf
 
 from kerasdist import runs
 from kerasdist.errors import KerasdistError
+from kerasdist.trust import first_foreign
 
 BEST = "best.keras"
 MEMBER = "model.weights.h5"
+CONFIG_MEMBER = "config.json"
+MOST_CONFIG_BYTES = 64 << 20
 SLACK_BYTES = 64 << 20
 # The largest models have some ten thousand variables.
 MOST_OBJECTS = 100_000
@@ -57,7 +62,7 @@ class Stored:
         return f"{self.dtype.name} {self.shape}"
 
 
-def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_arrays(path: str | os.PathLike, modules: Collection[str] = ()) -> dict[str, np.ndarray]:
     """The arrays of a `.keras` or `.weights.h5` file, or of a run, by their names in it.
 
     Names are those of Keras's own layout, such as `layers/dense_1/vars/0`: the place of a layer in
@@ -71,20 +76,23 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
         >>> {name: array.shape for name, array in read_arrays("line.weights.h5").items()}
         {'layers/dense/vars/0': (3, 2), 'layers/dense/vars/1': (2,)}
     """
-    with opened(path) as (file, found), reading(repr(str(file))):
+    with opened(path, modules=modules) as (file, found), reading(repr(str(file))):
         return {name: array.read() for name, array in found.items()}
 
 
 @contextlib.contextmanager
 def opened(
-    path: str | os.PathLike, most_bytes: int | None = None
+    path: str | os.PathLike, most_bytes: int | None = None, modules: Collection[str] = ()
 ) -> Iterator[tuple[Path, dict[str, Stored]]]:
-    """The file that `path` stands for, and its arrays, to be read while it is open."""
+    """The file that `path` stands for, and its arrays, to be read while it is open.
+
+    The configuration of a .keras file may name classes of Keras and of `modules` only.
+    """
     with contextlib.ExitStack() as stack:
         with reading(repr(str(path))):
             file = _find(Path(path).expanduser())
         with reading(repr(str(file))):
-            content = _member(file, most_bytes) if file.suffix == ".keras" else file
+            content = _member(file, most_bytes, modules) if file.suffix == ".keras" else file
             found = arrays_of(stack.enter_context(h5py.File(content, "r")))
         yield file, found
 
@@ -119,11 +127,12 @@ def _find(path: Path) -> Path:
     return path
 
 
-def _member(path: Path, most_bytes: int | None) -> io.BytesIO:
+def _member(path: Path, most_bytes: int | None, modules: Collection[str]) -> io.BytesIO:
     """The weights of a .keras file, in memory: nothing of the archive is written to the disk."""
     if most_bytes is None:
         most_bytes = 4 * path.stat().st_size + SLACK_BYTES
     with zipfile.ZipFile(path) as archive:
+        _refuse_code(archive, modules)
         members = [info for info in archive.infolist() if info.filename == MEMBER]
         if len(members) != 1:
             raise _Refused(f"which has {len(members) or 'no'} members {MEMBER!r}")
@@ -140,6 +149,20 @@ def _member(path: Path, most_bytes: int | None) -> io.BytesIO:
             # The size above may be a lie, which zipfile finds out only after unpacking.
             content = member.read(most_bytes)
     return io.BytesIO(content)
+
+
+def _refuse_code(archive: zipfile.ZipFile, modules: Collection[str]) -> None:
+    """Nothing of a configuration is used. One with code in it says what kind of file this is."""
+    for info in archive.infolist():
+        if info.filename != CONFIG_MEMBER:
+            continue
+        if info.compress_type not in PLAIN_METHODS or info.file_size > MOST_CONFIG_BYTES:
+            raise _Refused(f"whose {CONFIG_MEMBER!r} is larger or otherwise packed than Keras's")
+        with archive.open(info) as member:
+            config = json.loads(member.read(MOST_CONFIG_BYTES))
+        foreign = first_foreign(config, modules)
+        if foreign is not None:
+            raise _Refused(f"whose configuration names {foreign}; nothing of it was run")
 
 
 def arrays_of(file: h5py.File) -> dict[str, Stored]:

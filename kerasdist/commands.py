@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
@@ -23,7 +22,6 @@ from kerasdist.locks import RunLock, RunLockedError
 from kerasdist.options import OUTPUT_OPTIONS, FitOptions, parse_fit
 from kerasdist.recipes import Recipe, bundled, load_recipe
 from kerasdist.reporting import Reporter, as_json, as_text
-from kerasdist.weights import load_into
 
 # Said here and not at the first use: TensorFlow's messages about it are still held back.
 tf.config.list_physical_devices()
@@ -232,12 +230,10 @@ def _names(run: dict[str, Any]) -> list[str]:
 
 def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
-    saved = parse_fit([str(run)])
     names = _names(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
-    job = _Job(saved)
-    data = job.build_data(options["split"])
+    data = _Job(parse_fit([str(run)])).build_data(options["split"])
     results = training.evaluate(
-        _restored(job, data, run / runs.FINAL, saved.run["precision"]),
+        run,
         data,
         batch_size=options["batch_size"],
         steps=options["steps"],
@@ -248,20 +244,6 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     elif not options["quiet"]:
         print(as_text(results))
     return 0
-
-
-def _restored(job: _Job, data: Any, weights: Path, precision: str | None) -> Any:
-    """The model, built by its own code as for the training, with arrays read from a file."""
-    policy = keras.config.dtype_policy()
-    try:
-        if precision is not None:
-            keras.config.set_dtype_policy(precision)
-        model = job.build_model()
-        training.prepare(model, data)
-    finally:
-        keras.config.set_dtype_policy(policy)
-    load_into(model, weights, strict=True)
-    return model
 
 
 def devices(options: dict[str, Any]) -> int:

@@ -15,9 +15,10 @@ from kerasdist.errors import KerasdistError
 from kerasdist.reporting import as_json
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+MODEL, ENVIRONMENT = "model.json", "environment.json"
 BEST, FINAL = "best.keras", "final.keras"
 # What a run that has not trained a step may hold.
-_BEFORE_TRAINING = {CONFIG, "lock", "checkpoints"}
+_BEFORE_TRAINING = {CONFIG, MODEL, ENVIRONMENT, "lock", "checkpoints"}
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -81,12 +82,20 @@ class RunFolder:
         """Takes back a folder whose run did not begin, so that the corrected command may use it."""
         with contextlib.suppress(OSError):
             if self._is_new and {p.name for p in self.path.iterdir()} <= _BEFORE_TRAINING:
-                for name in (CONFIG, "lock"):
+                for name in (CONFIG, MODEL, ENVIRONMENT, "lock"):
                     (self.path / name).unlink(missing_ok=True)
                 if (self.path / "checkpoints").is_dir():
                     (self.path / "checkpoints").rmdir()
                 for path in self._made:
                     path.rmdir()
+
+    def describe(self, model: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Writes model.json, if it is not there, and adds this start to environment.json."""
+        with _writing(self.path):
+            if not (self.path / MODEL).exists():
+                write_json(self.path / MODEL, model)
+            earlier = _starts(self.path / ENVIRONMENT)
+            write_json(self.path / ENVIRONMENT, {**environment, "earlier": earlier})
 
     def log(self, **fields: Any) -> None:
         """Appends one object to metrics.jsonl."""
@@ -146,6 +155,15 @@ class RunFolder:
             self.path / RESULT,
             {"status": status, "steps": steps, "error": error, "dataset": self._dataset},
         )
+
+
+def _starts(path: Path) -> list[dict[str, Any]]:
+    """What environment.json says about the starts so far."""
+    try:
+        newest = json.loads(path.read_text())
+        return [*newest.pop("earlier", []), newest]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
 
 
 def save_model(model, path: Path) -> str:

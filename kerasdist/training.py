@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import __version__, arguments, identity, inspection, pure
+from kerasdist import __version__, architecture, arguments, environment, identity, inspection, pure
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
@@ -19,6 +20,7 @@ from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
+from kerasdist.loading import load
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.recovery import Recovery, SaveEvery
@@ -164,6 +166,10 @@ def fit(
         recovery = saved = None
         if folder is not None:
             stack.enter_context(RunLock(folder.path))
+            folder.describe(
+                architecture.describe(model, element_spec(stream, augment)),
+                environment.describe(placement.names),
+            )
             settings_kept = {
                 "batch_size": stream.batch_size,
                 "seed": seed,
@@ -222,7 +228,7 @@ def _during_run(error: Exception) -> Exception:
 
 
 def evaluate(
-    model_or_run: keras.Model,
+    model_or_run: keras.Model | str | os.PathLike,
     data: Any,
     *,
     batch_size: int | None = None,
@@ -233,7 +239,8 @@ def evaluate(
     """Computes loss and metrics over all of `data`, exactly, on any number of devices.
 
     Args:
-        model_or_run: A compiled `keras.Model`, or a `kerasdist.Model`.
+        model_or_run: A compiled `keras.Model`, a `kerasdist.Model`, or the folder of a finished
+            run (for its other models see `kerasdist.load`).
         data: Data in any form that `fit` takes.
         batch_size: Examples a batch, over all devices, for data that is not in batches.
         steps: How many batches; all by default.
@@ -252,7 +259,7 @@ def evaluate(
     """
     arguments.check_counts(epochs=1, steps=steps)
     placement = place(devices)
-    model = model_or_run
+    model = _of(model_or_run)
     ensure_compiled(model)
     inspection.refuse_unsupported(model, to_train=False)
     with contextlib.ExitStack() as stack:
@@ -269,18 +276,8 @@ def evaluate(
         return test(engine, feed, steps, hooks, use_ema=False)
 
 
-def prepare(model: keras.Model, data: Any) -> None:
-    """Compiles and builds a model for `data`, so that weights can be loaded into it."""
-    ensure_compiled(model)
-    stream = open_stream(data, default_batch_size=DEFAULT_TEST_BATCH_SIZE)
-    try:
-        _inspect(model, stream, "data")
-    finally:
-        stream.close()
-
-
 def predict(
-    model_or_run: keras.Model,
+    model_or_run: keras.Model | str | os.PathLike,
     data: Any,
     *,
     batch_size: int | None = None,
@@ -290,7 +287,7 @@ def predict(
     """Computes the model's outputs for all of `data`, in its order.
 
     Args:
-        model_or_run: A `keras.Model`; it need not be compiled.
+        model_or_run: A `keras.Model`, which need not be compiled, or the folder of a finished run.
         data: Data in any form that `fit` takes; targets may be missing.
         batch_size: Examples a batch, over all devices, for data that is not in batches.
         steps: How many batches; all by default.
@@ -307,7 +304,7 @@ def predict(
     """
     arguments.check_counts(epochs=1, steps=steps)
     placement = place(devices)
-    model = model_or_run
+    model = _of(model_or_run)
     with contextlib.ExitStack() as stack:
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
@@ -333,6 +330,18 @@ def predict(
             elif feed.is_over():
                 break
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _of(model_or_run: Any) -> keras.Model:
+    """The model itself, or the final one of a run."""
+    if isinstance(model_or_run, keras.Model):
+        return model_or_run
+    if isinstance(model_or_run, (str, os.PathLike)):
+        return load(model_or_run, which="final")
+    raise KerasdistError(
+        f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
+        "the folder of a run. Give for example 'runs/cifar10/0001'."
+    )
 
 
 def _make(model: Any, precision: str | None, seed: int) -> keras.Model:

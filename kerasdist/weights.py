@@ -110,7 +110,8 @@ def _replace(draft: h5py.File, model: keras.Model, path: str | os.PathLike, stri
         own = arrays_of(draft)
     wanted = {name: array for name, array in own.items() if not _inside(name, optimizers)}
     num_bytes = sum(array.num_bytes for array in wanted.values())
-    with opened(path, MOST_COPIES * num_bytes + SLACK_BYTES) as (file, found):
+    most_bytes = MOST_COPIES * num_bytes + SLACK_BYTES
+    with opened(path, most_bytes, _modules(model)) as (file, found):
         # "optimizer": the file's model may have been compiled where this one was not.
         report = _compare(wanted, found, optimizers | {"optimizer"})
         _check(report, model, file, strict)
@@ -155,6 +156,14 @@ def _check(report: Report, model: keras.Model, file: Path, strict: bool) -> None
             "one array of the same name, shape and type. Name the file of a similar model.\n  "
             f"{report.summary()}"
         )
+
+
+def _modules(model: keras.Model) -> set[str]:
+    """Where the classes of the model come from: a file of such a model names them, too."""
+    compiled = [getattr(model, name, None) for name in ("optimizer", "loss")]
+    parts = [*all_layers(model), *compiled, *model.metrics]
+    kinds = [part if callable(part) and hasattr(part, "__name__") else type(part) for part in parts]
+    return {"__main__", *(str(kind.__module__).split(".")[0] for kind in kinds)} - {"builtins"}
 
 
 def _optimizer_attributes(model: keras.Model) -> set[str]:

@@ -370,9 +370,11 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
         "best.keras",
         "checkpoints",
         "config.json",
+        "environment.json",
         "final.keras",
         "lock",
         "metrics.jsonl",
+        "model.json",
         "result.json",
     ]
     result = json.loads((run / "result.json").read_text())

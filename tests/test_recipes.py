@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import KerasdistError, cli, recipes, training
+from kerasdist import KerasdistError, cli, recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 CIFAR10 = ROOT / "recipes" / "cifar10"
@@ -367,7 +367,7 @@ def model():
     keras.utils.set_random_seed(1)
     recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_train=40)
     built = recipe.build_model()
-    training.prepare(built, recipe.build_data("train"))
+    kerasdist.evaluate(built, recipe.build_data("train"))
     return built
 
 
@@ -482,7 +482,7 @@ def test_a_saved_model_gives_the_same_outputs(tmp_path):
         "cifar10", source="synthetic", num_train=20, crop_size=8, optimizer="sgd"
     )
     model, images = recipe.build_model(), recipe.build_data("train")
-    training.prepare(model, images)
+    kerasdist.evaluate(model, images)
     expected = model(images["image"])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
