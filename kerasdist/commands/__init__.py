@@ -1,0 +1,13 @@
+"""What the commands do, once their options are parsed; one module each."""
+
+import tensorflow as tf
+
+from kerasdist.commands.devices import devices
+from kerasdist.commands.evaluate import evaluate
+from kerasdist.commands.fit import fit
+from kerasdist.commands.verify import verify
+
+__all__ = ["devices", "evaluate", "fit", "verify"]
+
+# Said here and not at the first use: TensorFlow's messages about it are still held back.
+tf.config.list_physical_devices()

@@ -1,0 +1,146 @@
+"""`kerasdist fit`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kerasdist import runs, training
+from kerasdist.commands.jobs import FIT_OPTIONS, Job, names_of
+from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.interrupts import Terminated
+from kerasdist.locks import RunLock, RunLockedError
+from kerasdist.options import FitOptions
+from kerasdist.reporting import Reporter, as_json, as_text
+
+
+def fit(options: FitOptions) -> int:
+    """`kerasdist fit`."""
+    run = options.run
+    reporter = Reporter("json" if run["json"] else "silent" if run["quiet"] else "lines")
+    names = names_of(run)
+    job = Job(options)
+    arguments = {name: run[name] for name in FIT_OPTIONS} | {
+        "devices": names,
+        "epochs": run["epochs"],
+        "log_every": run["log_every"],
+        "progress": reporter,
+        "validation_data": job.build_data("validation") if job.recipe is not None else None,
+        "augment": job.recipe.build_augment() if job.recipe is not None else None,
+    }
+    data = job.build_data("train")
+    about = f"{job.name} on {', '.join(names)}, {_described(job, data)}"
+    if run["dry_run"]:
+        arguments |= {"steps": 2, "validation_steps": 1, "log_every": 1}
+        reporter.say(f"dry run: {about}")
+        training.fit(job.build_model, data, **arguments)
+        reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
+        reporter.event("dry_run", status="passed")
+        return 0
+    folder = _folder(job, run)
+    if runs.status(folder.path) == "finished" and _same_run(job.config(), folder.path):
+        reporter.say(
+            f"run {folder.path} is finished; --no-resume starts a new one, more --epochs go on"
+        )
+        reporter.event("finished", run=str(folder.path))
+        return 0
+    arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
+    arguments["init_from"] = run["init_from"]
+    reporter.say(f"run {folder.path}: {about}")
+    reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
+    with _result_of_a_stop(folder):
+        training.fit(job.build_model, data, run_dir=folder, **arguments)
+    result = json.loads((folder.path / runs.RESULT).read_text())
+    reporter.event("end", run=str(folder.path), **result)
+    _say_end(reporter, folder, result)
+    return 0
+
+
+def _folder(job: Job, run: dict[str, Any]) -> runs.RunFolder:
+    """The run's folder: named, or the newest that this command left unfinished, or a new one."""
+    parent = Path("runs") / job.name
+    if run["run_dir"]:
+        return runs.RunFolder(run["run_dir"], job.config(), job.source, resume=run["resume"])
+    if run["resume"]:
+        for path in runs.newest_first(parent):
+            if _same_run(job.config(), path) and not _is_locked(path):
+                if runs.status(path) == "diverged":
+                    break
+                return runs.RunFolder(path, job.config(), job.source, resume=True)
+    return runs.RunFolder.numbered(parent, job.config(), job.source)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with RunLock(path):
+            return False
+    except RunLockedError:
+        return True
+
+
+# Options that may differ between two starts of one run.
+_MAY_DIFFER = ("devices", "log_every", "run_dir", "resume", "keep", "save_every", "soft_placement")
+
+
+def _same_run(config: dict[str, Any], path: Path) -> bool:
+    """Whether a run was started by the same command."""
+    saved = runs.read_config(path)
+    if saved is None:
+        return False
+    ours = json.loads(as_json(config))
+    for each in (saved, ours):
+        each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
+        each.pop("kerasdist", None)
+    return bool(saved == ours)
+
+
+@contextlib.contextmanager
+def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
+    """Leaves a result.json that says why a run ended early, and nothing of one that never began."""
+    try:
+        yield
+    except DivergedError as error:
+        folder.stop("diverged", str(error))
+        raise
+    except KerasdistError as error:
+        if getattr(error, "during_run", False):
+            folder.stop("failed", str(error))
+        else:
+            folder.discard()
+        raise
+    except Exception as error:
+        folder.stop("failed", f"{type(error).__name__}: {error}")
+        raise
+    except (KeyboardInterrupt, Terminated) as error:
+        folder.stop("interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
+        raise
+
+
+def _described(job: Job, data: Any) -> str:
+    arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        return f"{len(arrays[0]):,} examples ({job.source})"
+    return f"data: {job.source}"
+
+
+def _say_end(reporter: Reporter, folder: runs.RunFolder, result: dict[str, Any]) -> None:
+    rate = result["examples_per_second"]
+    speed = f" ({rate:.1f} examples/sec)" if rate is not None else ""
+    plan = f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}"
+    metrics = {k: v for k, v in result.items() if isinstance(v, float) and v is not rate}
+    reporter.say(f"finished after {plan}: {as_text(metrics)}")
+    final = folder.path / runs.FINAL
+    if result["saved"] == "weights":
+        reporter.say(
+            f"{final} holds the weights only, for `load_weights`: Keras cannot describe the class "
+            "of the model. Give it a `get_config` that returns its constructor's arguments."
+        )
+    else:
+        reporter.say(f"the trained model is {final}")
+    reporter.say(f"next: kerasdist evaluate {folder.path}")
