@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -104,7 +105,22 @@ def element_spec(stream: Stream, augment: Callable | None) -> Any:
             "`def augment(batch, seed)`, which returns the batch."
         )
     spec = stream.element_spec
-    return None if spec is None else _augmented_spec(spec, augment)
+    return None if spec is None else _augmented_spec(spec, with_epoch(augment))
+
+
+def with_epoch(augment: Callable | None) -> Callable | None:
+    """`augment` as a function of a batch, a seed and an epoch, which not every one asks for."""
+    if augment is None:
+        return None
+    try:
+        wants_epoch = "epoch" in inspect.signature(augment).parameters
+    except (TypeError, ValueError):
+        wants_epoch = False
+
+    def whole(batch, seed, epoch):
+        return augment(batch, seed, epoch=epoch) if wants_epoch else augment(batch, seed)
+
+    return whole
 
 
 def first_batch(stream: Stream, augment: Callable | None) -> Any:
@@ -113,7 +129,8 @@ def first_batch(stream: Stream, augment: Callable | None) -> Any:
     if augment is None:
         return batch
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-    return tf.function(augment)(batch, position_seed(0, 0, tf.constant(0, tf.int64)))
+    zero = tf.constant(0, tf.int64)
+    return tf.function(with_epoch(augment))(batch, position_seed(0, 0, zero), zero)
 
 
 def _augmented_spec(spec: Any, augment: Callable | None) -> Any:
@@ -121,11 +138,11 @@ def _augmented_spec(spec: Any, augment: Callable | None) -> Any:
         return spec
 
     @tf.function
-    def traced(batch, seed):
-        return augment(batch, seed)
+    def traced(batch, seed, epoch):
+        return augment(batch, seed, epoch)
 
-    seed = tf.TensorSpec([2], tf.int64)
-    outputs = traced.get_concrete_function(spec, seed).structured_outputs
+    seed, epoch = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.int64)
+    outputs = traced.get_concrete_function(spec, seed, epoch).structured_outputs
     for tensor in tf.nest.flatten(outputs):
         if tensor is None or not tensor.shape.rank:
             found = tensor if tensor is None else f"a tensor of the shape {tensor.shape}"
@@ -151,6 +168,7 @@ def preparation(
     # Data in memory was checked at once, and before anything was compiled.
     check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
     known = stream.element_spec
+    augment = with_epoch(augment)
 
     def prepare(dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
         nonlocal known
@@ -166,7 +184,8 @@ def preparation(
         if augment is not None:
 
             def augmented(number, batch):
-                return augment(batch, position_seed(seed, epoch, number))
+                place = tf.constant(epoch, tf.int64)
+                return augment(batch, position_seed(seed, epoch, number), place)
 
             dataset = _numbered(dataset, position).map(
                 augmented, num_parallel_calls=tf.data.AUTOTUNE

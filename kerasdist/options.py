@@ -185,7 +185,15 @@ def parse_fit(
     if "model" in saved:
         return _parse_bare(rest, f"{prog} {recipe}", options, saved)
     path, settings = recipes.find(recipe)
-    own = _recipe_options(path, settings)
+    chosen = _value_given(rest, "--preset")
+    if chosen is not None and chosen != settings.get("preset", chosen):
+        raise KerasdistError(
+            f"Received `--preset {chosen}` for a run with the preset {settings['preset']!r}, whose "
+            "settings are all in its config.json. Expected the same preset. Name the recipe "
+            f"instead: `{prog} {path.name} --preset {chosen}`."
+        )
+    given = {} if chosen is None else {"preset": chosen}
+    own = _recipe_options(path, {**recipes.preset(path, {**settings, **given}), **settings})
     options = {k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY}
     groups = {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
     values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
@@ -197,6 +205,16 @@ def parse_fit(
 
 def _is_given(argv: list[str], name: str) -> bool:
     return any(a == name or a.startswith(f"{name}=") for a in argv)
+
+
+def _value_given(argv: list[str], name: str) -> str | None:
+    """The value of `name VALUE` or `name=VALUE`, before the options are known."""
+    for i, argument in enumerate(argv):
+        if argument == name:
+            return argv[i + 1] if i + 1 < len(argv) else None
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+    return None
 
 
 def _overview() -> str:

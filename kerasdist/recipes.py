@@ -97,7 +97,7 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
                 f"{', '.join(fields)}.{closest(name, fields)} Correct the name."
             )
     saved = {name: like_default(saved[name], default_of(fields[name])) for name in saved}
-    settings = {**saved, **settings}
+    settings = {**preset(path, {**saved, **settings}), **saved, **settings}
     types = typing.get_type_hints(config_class(path))
     for name, value in settings.items():
         _check_type(name, value, types[name])
@@ -108,6 +108,25 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
                 "default. Add it."
             )
     return Recipe(path.name, path, config_class(path)(**settings))
+
+
+def preset(path: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the preset that `settings`, or the recipe's default, names.
+
+    A recipe has presets if its config.py has a dict `PRESETS` of them, by the values of the setting
+    `preset`.
+    """
+    known = getattr(_import_part(path, "config"), "PRESETS", None)
+    if known is None:
+        return {}
+    default = {field.name: default_of(field) for field in dataclasses.fields(config_class(path))}
+    name = settings.get("preset", default.get("preset"))
+    if name not in known:
+        raise KerasdistError(
+            f"Received `preset={name!r}`. Expected one of {', '.join(known)}."
+            f"{closest(name, known)} Correct it."
+        )
+    return known[name]
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:

@@ -448,6 +448,43 @@ def test_augmentation_is_a_function_of_seed_and_position(form):
     assert not np.allclose(whole[0], augmented(form, 1, 0, seed=4)[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("form", ["arrays", "generator function", "dataset of batches"])
+def test_augmentation_is_told_the_epoch_if_it_asks(form):
+    def mark(batch, seed, epoch):
+        x, y = batch
+        return x + 100 * tf.cast(epoch, x.dtype), y
+
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append([])
+
+    make, sized = FORMS[form]
+    model = Recorder(seen)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    kerasdist.fit(
+        model, make(), **sized, epochs=3, augment=mark, callbacks=[Watch()], progress=False
+    )
+    for epoch, values in enumerate(seen):
+        assert sorted(values) == [float(i + 100 * epoch) for i in IDS]
+
+
+class Recorder(keras.Model):
+    """Notes the first column of each example it trains on."""
+
+    def __init__(self, seen):
+        super().__init__()
+        # In a function: Keras would make a copy of a list.
+        self.note = lambda ids: seen[-1].extend(ids.numpy().tolist())
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        if training:
+            tf.py_function(self.note, [x[:, 0]], [])
+        return self.dense(x)
+
+
 def test_augmentation_may_change_shapes_and_types():
     images = np.random.default_rng(0).integers(0, 255, size=(9, 8, 8, 1)).astype("uint8")
 

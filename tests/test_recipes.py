@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import KerasdistError, cli, recipes
+from kerasdist import KerasdistError, cli, options, recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 CIFAR10 = ROOT / "recipes" / "cifar10"
@@ -356,6 +356,57 @@ def test_without_a_network_synthetic_data_takes_over_in_seconds_with_one_warning
 def test_asking_for_synthetic_data_is_no_reason_to_warn(no_network, capfd):
     assert kerasdist.load_recipe("cifar10", source="synthetic").source() == "synthetic"
     assert capfd.readouterr().err == ""
+
+
+# Presets.
+
+
+@pytest.fixture
+def with_presets(folder):
+    (folder / "config.py").write_text(
+        "from dataclasses import dataclass\nfrom typing import Literal\n\n"
+        "PRESETS = {'small': {'width': 3}, 'large': {'width': 30, 'epochs': 2}}\n\n\n"
+        "@dataclass(frozen=True)\nclass Config:\n    preset: Literal['small', 'large'] = 'small'\n"
+        "    width: int = 1\n    epochs: int = 1\n    rate: float = 0.5\n"
+    )
+    return folder
+
+
+def test_a_preset_sets_what_is_not_given(with_presets):
+    def load(**settings):
+        config = kerasdist.load_recipe(with_presets, **settings).config
+        return config.preset, config.width, config.epochs, config.rate
+
+    assert load() == ("small", 3, 1, 0.5)
+    assert load(preset="large") == ("large", 30, 2, 0.5)
+    assert load(preset="large", width=4, rate=1.0) == ("large", 4, 2, 1.0)
+    with pytest.raises(KerasdistError, match="Did you mean 'large'"):
+        load(preset="larg")
+
+
+def test_a_preset_is_an_option_that_changes_the_defaults(with_presets, tmp_path, capsys):
+    def parse(*argv):
+        return options.parse_fit([str(with_presets), *argv])
+
+    assert parse().settings["width"] == 3
+    parsed = parse("--preset", "large", "--rate", "2")
+    assert (parsed.settings["width"], parsed.settings["rate"]) == (30, 2.0)
+    assert parsed.run["epochs"] == 2
+    assert parse("--preset=large", "--width", "5").settings["width"] == 5
+    with pytest.raises(SystemExit):
+        parse("--preset", "large", "--help")
+    assert re.search(r"--width INT\s+\(default: 30\)", capsys.readouterr().out)
+    with pytest.raises(KerasdistError, match="Expected one of small, large"):
+        parse("--preset", "huge")
+
+
+def test_a_run_keeps_its_preset(with_presets, tmp_path):
+    saved = {"recipe": str(with_presets), "settings": {"preset": "large", "width": 7}}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    again = options.parse_fit([str(tmp_path / "config.json")])
+    assert (again.settings["preset"], again.settings["width"]) == ("large", 7)
+    with pytest.raises(KerasdistError, match="for a run with the preset 'large'"):
+        options.parse_fit([str(tmp_path / "config.json"), "--preset", "small"])
 
 
 # The network of CIFAR-10.
