@@ -274,13 +274,13 @@ def test_damaged_binary_files_are_refused_by_name(files):
     path = folder / "cifar-10-batches-bin" / "data_batch_3.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(KerasdistError, match=r"data_batch_3\.bin' of 6145 bytes.*records of 3073"):
+    with pytest.raises(KerasdistError, match=r"_3\.bin' of 6145 bytes, whose record 1 .* 3072 bytes"):
         recipe.build_data("train")
     path.write_bytes(b"")
     with pytest.raises(KerasdistError, match=r"data_batch_3\.bin' of 0 bytes"):
         recipe.build_data("train")
-    path.write_bytes(bytes([10]) + whole[1:])
-    with pytest.raises(KerasdistError, match=r"data_batch_3\.bin.* with the label 10"):
+    path.write_bytes(whole[:3073] + bytes([10]) + whole[3074:])
+    with pytest.raises(KerasdistError, match=r"_3\.bin.* record 1 \(from 0\) has the label 10"):
         recipe.build_data("train")
     path.unlink()
     with pytest.raises(KerasdistError, match=r"without data_batch_3\.bin"):

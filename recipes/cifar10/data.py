@@ -158,16 +158,24 @@ def read_files(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 def _read_records(path: Path) -> np.ndarray:
     values = np.fromfile(path, np.uint8)
-    usable = values.size > 0 and values.size % RECORD_BYTES == 0
-    records = values.reshape(-1, RECORD_BYTES) if usable else None
-    if records is None or records[:, 0].max() >= NUM_CLASSES:
+    whole, rest = divmod(values.size, RECORD_BYTES)
+    found = None
+    if not values.size:
+        found = "which is empty"
+    elif rest:
+        found = f"whose record {whole} (from 0) has {rest} bytes"
+    else:
+        labels = values[::RECORD_BYTES]
+        wrong = np.flatnonzero(labels >= NUM_CLASSES)
+        if wrong.size:
+            found = f"whose record {wrong[0]} (from 0) has the label {labels[wrong[0]]}"
+    if found is not None:
         raise _error(
-            f"Received {str(path)!r} of {values.size} bytes"
-            + ("." if records is None else f" with the label {records[:, 0].max()}."),
+            f"Received {str(path)!r} of {values.size} bytes, {found}.",
             f"Expected records of {RECORD_BYTES} bytes that begin with a label of 0 to 9.",
             f"The file is damaged or cut short: unpack {DOWNLOAD_URL} again.",
         )
-    return records
+    return values.reshape(-1, RECORD_BYTES)
 
 
 def _read_tfds(folder: Path, split: str) -> dict[str, np.ndarray]:
