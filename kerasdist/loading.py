@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 import keras
 
-from kerasdist import architecture, inspection, pure, runs
+from kerasdist import (
+    architecture,
+    inspection,
+    optimizers,  # noqa: F401 - registers what a saved model may name
+    pure,
+    runs,
+)
 from kerasdist.checkpoints import Store
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.models import Model, ensure_compiled

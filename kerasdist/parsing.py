@@ -24,6 +24,7 @@ _OLD_NAMES = {
     "model_name": "run_dir",
     "iter_verbose": "log_every",
     "initial_learning_rate": "learning_rate",
+    "learning_rate_decay_factor": "decay_rate",
 }
 
 

@@ -64,6 +64,23 @@ def test_a_model_of_keras_is_rebuilt_without_its_code(build, tmp_path):
     assert loaded.compiled
 
 
+def test_a_model_with_an_optimizer_of_ours_is_loaded_by_another_process(tmp_path):
+    def build():
+        model = keras.Sequential([keras.layers.Dense(2)])
+        model.compile(
+            kerasdist.optimizer("adamw", weight_decay=0.1, schedule="poly", total_steps=9), "mse"
+        )
+        return model
+
+    kerasdist.fit(build, (X, X[:, :2]), batch_size=20, run_dir=tmp_path / "run", progress=False)
+    code = (
+        "import kerasdist\n"
+        f"print(type(kerasdist.load({str(tmp_path / 'run')!r}).optimizer).__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "kerasdist.optimizers\n", done.stderr
+
+
 def test_each_of_the_three_is_what_its_name_says(tmp_path):
     """The best by the validation loss is of the first epoch: later ones are spoiled on purpose."""
     seen = []

@@ -400,6 +400,18 @@ def test_a_preset_is_an_option_that_changes_the_defaults(with_presets, tmp_path,
         parse("--preset", "huge")
 
 
+def test_a_setting_that_a_recipe_leaves_open_is_the_commands(folder):
+    (folder / "config.py").write_text(
+        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n"
+        "    steps: int | None = None\n    ema: float | None = None\n"
+    )
+    verify = options.parse_fit([str(folder)], "kerasdist verify", options.VERIFY_OPTIONS)
+    assert (verify.run["steps"], verify.settings["steps"]) == (5, 5)
+    assert (verify.run["ema"], verify.settings["ema"]) == (None, None)
+    fit = options.parse_fit([str(folder)])
+    assert (fit.run["steps"], fit.settings["steps"]) == (None, None)
+
+
 def test_a_run_keeps_its_preset(with_presets, tmp_path):
     saved = {"recipe": str(with_presets), "settings": {"preset": "large", "width": 7}}
     (tmp_path / "config.json").write_text(json.dumps(saved))
