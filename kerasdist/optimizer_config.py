@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from kerasdist.errors import KerasdistError, closest
 
-OptimizerName = Literal["sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon"]
+OptimizerName = Literal[
+    "sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon", "kernel_muon"
+]
 ScheduleName = Literal["constant", "exponential", "poly", "cosine", "onecycle"]
 # Those whose formula has an end, which is the training's unless `decay_steps` names another.
 ENDING = ("poly", "cosine", "onecycle")
@@ -39,7 +41,10 @@ class OptimizerConfig:
 
     optimizer: OptimizerName = field(
         default="adam",
-        metadata={"help": "sgd, momentum (SGD with momentum), adam, adamw, rmsprop, lion or muon"},
+        metadata={
+            "help": "sgd, momentum (SGD with momentum), adam, adamw, rmsprop, lion, muon or "
+            "kernel_muon (Muon for convolutions)"
+        },
     )
     learning_rate: float = field(
         default=0.001, metadata={"help": "largest step size, which the schedule lowers"}
@@ -84,7 +89,9 @@ class OptimizerConfig:
     )
     momentum: float | None = field(
         default=None,
-        metadata={"help": "of momentum (default 0.9), rmsprop (default 0) and muon (default 0.95)"},
+        metadata={
+            "help": "of momentum (default 0.9), rmsprop (0), muon (0.95) and kernel_muon (0.7)"
+        },
     )
     nesterov: bool = field(
         default=True, metadata={"help": "Nesterov's variant of the optimizers momentum and muon"}

@@ -1,4 +1,4 @@
-"""Keras's optimizers by name, with weight decay and learning rates for chosen variables."""
+"""Optimizers by name, with weight decay and learning rates for chosen variables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from kerasdist import kernel_muon
 from kerasdist.errors import KerasdistError
 from kerasdist.optimizer_config import OptimizerConfig, config_of
 from kerasdist.schedules import schedule
@@ -131,6 +132,14 @@ class Muon(_Choosing, keras.optimizers.Muon):
     """Keras's Muon that chooses variables."""
 
 
+@_registered
+class KernelMuon(_Choosing, kernel_muon.KernelMuon):
+    """Muon for kernels of convolutions, and Nesterov's SGD for the others, that chooses variables.
+
+    Keras has no such class, so there is only this one.
+    """
+
+
 # By name: Keras's class, ours that chooses variables, and what it is given where nothing is set.
 _KINDS: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "sgd": (keras.optimizers.SGD, SGD, {}),
@@ -144,6 +153,7 @@ _KINDS: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {
         Muon,
         {"weight_decay": 0.004, "momentum": 0.95, "nesterov": True},
     ),
+    "kernel_muon": (KernelMuon, KernelMuon, {"momentum": 0.7}),
 }
 
 
@@ -158,8 +168,8 @@ def optimizer(
     """Returns an optimizer by its name, with its schedule and its weight decay.
 
     Args:
-        settings: "sgd", "momentum", "adam", "adamw", "rmsprop", "lion" or "muon"; or settings, such
-            as a recipe's `Config`.
+        settings: "sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon" or "kernel_muon"; or
+            settings, such as a recipe's `Config`.
         total_steps: Steps of the whole training, where the schedules with an end have it.
         learning_rate_factors: Factors of the learning rate by regular expressions of variables'
             paths; the first that is found counts. Weight decay goes by the learning rate alone.

@@ -9,16 +9,19 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
-    {"errors", "interrupts", "processes"},
+    {"errors", "interrupts", "messages", "processes"},
     {
         *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
-        *{"environment", "optimizer_config", "saving", "signatures", "sums", "trust"},
+        *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums", "trust"},
+        "circumstances",
     },
+    {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
     {"additivity", "architecture", "arrays", "data", "loops", "optimizers", "shards", "updates"},
-    {"identity", "inspection", "steps", "weights"},
+    {"exports", "observing", "predictions"},
+    {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
     {"feeding", "hooks", "loading"},
-    {"epochs"},
+    {"epochs", "exporting"},
     {"training"},
     {"options"},
     {"commands"},
