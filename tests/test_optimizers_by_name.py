@@ -14,7 +14,7 @@ import kerasdist
 from kerasdist import KerasdistError, OptimizerConfig
 from kerasdist.options import parse_fit
 
-NAMES = ("sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon", "kernel_muon")
+NAMES = ("sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon")
 each_name = pytest.mark.parametrize("name", NAMES)
 
 
@@ -59,8 +59,6 @@ def test_settings_reach_the_optimizers_that_have_them():
 @each_name
 def test_keras_own_class_where_nothing_is_chosen(name):
     """A model saved with it is loaded without kerasdist."""
-    if name == "kernel_muon":
-        pytest.skip("Keras has no such class")
     for settings in ({"weight_decay": 0.0}, {"weight_decay": 0.1, "weight_decay_on": "all"}):
         assert type(kerasdist.optimizer(name, **settings)).__module__.startswith("keras.")
 
