@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import sys
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 from kerasdist import __version__
 from kerasdist.errors import DivergedError, KerasdistError, closest
+from kerasdist.messages import tensorflow_messages
 
 USAGE, FAILED, DIVERGED, INTERRUPTED = 2, 1, 3, 130
 
@@ -22,7 +21,9 @@ Train Keras models on several devices: the same maths on any number of them.
 
 commands:
   fit RECIPE         train; also --model FILE.py:Class --data FILE.py:Class
-  evaluate RUN       loss and metrics of a trained run
+  evaluate RUN       loss and metrics of a trained run, by class and by group
+  predict RUN FILE…  what the model says about files, or a folder of them
+  export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)
   verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
   devices            what is here, and what "auto" takes
 
@@ -32,6 +33,8 @@ commands:
 examples:
   kerasdist fit cifar10
   kerasdist fit recipes/cifar10 --devices 2 --batch-size 256
+  kerasdist predict runs/cifar10/0001 photo.png
+  kerasdist export runs/cifar10/0001 --format onnx
 """
 
 
@@ -83,7 +86,14 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
-    commands = {"fit": _fit, "evaluate": _evaluate, "verify": _verify, "devices": _devices}
+    commands = {
+        "fit": _fit,
+        "evaluate": _evaluate,
+        "predict": _predict,
+        "export": _export,
+        "verify": _verify,
+        "devices": _devices,
+    }
     if name not in commands:
         raise KerasdistError(
             f"Received the command {name!r}. Expected one of {', '.join(commands)}."
@@ -113,13 +123,46 @@ def _verify(argv: list[str]) -> int:
 
 
 def _evaluate(argv: list[str]) -> int:
-    from kerasdist import options, runs
+    from kerasdist import options
 
     run, parsed = options.parse_evaluate(argv)
-    runs.check_finished(run)
+    _check_run(run, parsed["which"])
     with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
     return commands.evaluate(run, parsed)
+
+
+def _predict(argv: list[str]) -> int:
+    from kerasdist import options
+
+    run, files, parsed = options.parse_predict(argv)
+    _check_run(run, parsed["which"])
+    with tensorflow_messages(parsed["verbose"]):
+        from kerasdist import commands
+    return commands.predict(run, files, parsed)
+
+
+def _export(argv: list[str]) -> int:
+    from kerasdist import exports, options
+
+    run, parsed = options.parse_export(argv)
+    _check_run(run, parsed["which"])
+    target = exports.target(run, parsed["format"], parsed["output"])
+    with tensorflow_messages(parsed["verbose"]):
+        from kerasdist import commands
+    return commands.export(run, target, parsed)
+
+
+def _check_run(run: Path, which: str) -> None:
+    from kerasdist import runs
+
+    if which == "final":
+        runs.check_finished(run)
+    elif not runs.is_run(run):
+        raise KerasdistError(
+            f"Received {str(run)!r}, which is no run: it has no {runs.CONFIG} of ours. Expected a "
+            "run's folder. Name one, for example runs/cifar10/0001."
+        )
 
 
 def _devices(argv: list[str]) -> int:
@@ -129,32 +172,3 @@ def _devices(argv: list[str]) -> int:
     with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
     return commands.devices(parsed)
-
-
-@contextlib.contextmanager
-def tensorflow_messages(shown: bool) -> Iterator[None]:
-    """Keeps TensorFlow's own messages off the screen, unless they are asked for.
-
-    Those of its start are written by C++ code before it reads its own log level, straight to file
-    descriptor 2.
-    """
-    if shown:
-        yield
-        return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    for name in ("tensorflow", "absl"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as sink:
-        kept = os.dup(2)
-        os.dup2(sink.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            os.dup2(kept, 2)
-            sink.seek(0)
-            sys.stderr.write(sink.read().decode(errors="replace"))
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,9 @@ from kerasdist.interrupts import Interrupts
 from kerasdist.loops import END_OF_DATA, NOT_FINITE
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter, as_number
-from kerasdist.runs import BEST, RunFolder
-from kerasdist.steps import Engine
+from kerasdist.runs import BEST, METRICS, RunFolder
+from kerasdist.steps import Engine, Outcome
+from kerasdist.summaries import Summaries
 
 # A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
@@ -69,6 +71,7 @@ class Loop:
         reporter: Reporter,
         folder: RunFolder | None,
         log_every: int | None,
+        summaries: Summaries,
         recovery: Recovery | None = None,
         on_nan: str = "stop",
         monitor: str | None = None,
@@ -77,12 +80,15 @@ class Loop:
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
         self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
-        self._saved = saved
+        self._saved, self._summaries = saved, summaries
         self._best: float | None = None
+        self._written_best: float | None = None
+        self._unwritten_best: list[Any] | None = None
+        self._unwritten_log: deque[dict[str, Any]] = deque()
         self._interrupts = Interrupts()
         self._meter = Meter()
         self._seconds_per_step: float | None = None
-        self._is_compiled = False
+        self._compiled: set[bool] = set()
         self._left_out = 0
         self._in_epoch = 0
         self.step = 0
@@ -117,8 +123,8 @@ class Loop:
             self._reporter.epoch(
                 self.epoch, None if self._plan.steps else self._plan.epochs, self.logs
             )
-            if self._folder is not None:
-                self._folder.log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
+            self._write_log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
+            self._summaries.epoch(self.step, self.logs)
             self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
@@ -134,8 +140,12 @@ class Loop:
             if not self._feed.is_at_end():
                 self._hooks.batch("on_train_batch_begin", self._in_epoch)
             began = time.perf_counter()
-            outcome = self._engine.train(self._feed.iterator, wanted)
-            self._took(time.perf_counter() - began, outcome.num_steps, outcome.num_examples)
+            is_observed = self._summaries.is_due(self.step + 1)
+            if is_observed:
+                outcome = self._engine.train_observed(self._feed.iterator)
+            else:
+                outcome = self._engine.train(self._feed.iterator, wanted)
+            self._took(time.perf_counter() - began, outcome, is_observed)
             self.step += outcome.num_steps
             self._in_epoch += outcome.num_steps
             self.examples += outcome.num_examples
@@ -143,6 +153,8 @@ class Loop:
             if outcome.num_steps:
                 self._left_out = 0
                 self._log(outcome.loss)
+                if outcome.seen is not None:
+                    self._summaries.step(self.step, outcome.seen, self._meter)
                 if self._hooks.every_train_batch:
                     logs = metric_results(self._engine)
                     self._hooks.batch("on_train_batch_end", self._in_epoch - 1, logs)
@@ -156,20 +168,31 @@ class Loop:
                 return
             self._save_if_due()
 
+    def _is_epoch_over(self) -> bool:
+        """Whether the epoch is known to end here; a stream may not say so before."""
+        if self._plan.steps_left(self.step, self._in_epoch) == 0 or self._hooks.stop:
+            return True
+        return self._plan.steps_per_epoch is None and self._feed.is_at_end()
+
     def _go_to_start(self, saved: Checkpoint | None) -> None:
         """Goes to where a checkpoint was taken, or to the beginning."""
         if saved is None:
             self._feed.open(0)
+            if self._folder is not None:
+                self._folder.rewind(0, 0)  # of a run that was killed before its first checkpoint
+            self._summaries.rewind(0, epoch_ended=False)
             return
         meta = saved.meta
         self._engine.restore(saved.arrays)
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
-        self._left_out, self._best = meta["left_out"], meta["best"]
+        self._left_out = meta["left_out"]
+        self._best = self._written_best = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
         self._hooks.rewind_logs(self.epoch)
         if self._folder is not None:
             self._folder.rewind(self.step, self.epoch)
+        self._summaries.rewind(self.step, epoch_ended=self._in_epoch == 0)
         self._reporter.say(f"continuing after step {self.step} ({saved.path.name})")
         self._reporter.event("resume", step=self.step)
 
@@ -181,8 +204,12 @@ class Loop:
             self._finish_saving()
             self._reporter.say(f"saved after step {self.step}; the same command continues")
             self._interrupts.raise_received()
+        # At the epoch's last step it waits for the epoch's end: what validation and callbacks do
+        # there belongs to it.
+        if not epoch_ended and self._is_epoch_over():
+            return
         if self._recovery.is_due(self.step, epoch_ended=epoch_ended):
-            self._save()
+            self._recovery.save(self.step, self._arrays, self._meta())
 
     def _keep_best(self) -> None:
         """Saves best.keras when the monitored value is the best so far."""
@@ -197,16 +224,59 @@ class Loop:
                 f"Received `monitor={name!r}`. Expected one of {', '.join(known)}."
                 f"{closest(name, known)} Correct the name."
             )
+        if self._unwritten_best is None and not (self._folder.path / BEST).exists():
+            self._best = None  # The folder was lost: the best since then is better than none.
         is_higher_better = any(word in name for word in _HIGHER_IS_BETTER)
         if self._best is None or (value > self._best if is_higher_better else value < self._best):
             self._best = value
             self._engine.write_back("trainable", "other")
-            averages = self._engine.ema_weights() if self._engine.settings.ema else None
-            self._folder.save(BEST, self._engine.model, averages)
+            self._write_best(self._engine.ema_weights() if self._engine.settings.ema else None)
+        else:
+            self._write_missing_best()
 
-    def _save(self) -> None:
+    def _write_best(self, weights: list[Any] | None) -> Exception | None:
+        """Writes best.keras, by default of the weights as they are."""
+        folder, model = self._folder, self._engine.model
+        if folder is None:
+            return None
+        error = self._attempt(BEST, lambda: folder.save(BEST, model, weights))
+        if error is None:
+            self._unwritten_best, self._written_best = None, self._best
+        else:
+            self._unwritten_best = weights or model.get_weights()
+        return error
+
+    def _write_missing_best(self) -> Exception | None:
+        """The best weights so far, if they could not be written when they were the newest."""
+        return None if self._unwritten_best is None else self._write_best(self._unwritten_best)
+
+    def _write_log(self, **fields: Any) -> Exception | None:
+        """Appends to metrics.jsonl, after what could not be written before."""
+        folder = self._folder
+        if folder is None:
+            return None
+        if fields:
+            self._unwritten_log.append(fields)
+
+        def write() -> None:
+            while self._unwritten_log:
+                folder.log(**self._unwritten_log[0])
+                self._unwritten_log.popleft()
+
+        return self._attempt(METRICS, write)
+
+    def _attempt(self, what: str, write: Callable[[], Any]) -> Exception | None:
+        if self._recovery is not None:
+            return self._recovery.attempt(what, write)
+        write()
+        return None
+
+    def _arrays(self) -> dict[str, Any]:
+        return self._engine.snapshot() | self._hooks.state()
+
+    def _meta(self) -> dict[str, Any]:
         history = self._hooks.history
-        meta = {
+        return {
             "epoch": self.epoch,
             "step_in_epoch": self._in_epoch,
             "examples": self.examples,
@@ -217,21 +287,20 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
-            "best": self._best,
+            "best": self._written_best,
         }
-        if self._recovery is not None:
-            arrays = self._engine.snapshot() | self._hooks.state()
-            self._recovery.save(self.step, arrays, meta)
 
     def _finish_saving(self) -> None:
         if self._recovery is None:
             return
-        self._save()
-        error = self._recovery.finish()
+        best_error, log_error = self._write_missing_best(), self._write_log()
+        error = self._recovery.save_last(self.step, self._arrays, self._meta())
+        error = error or best_error or log_error
         if error is not None:
             raise KerasdistError(
-                f"Received an error while saving the last checkpoint: {error}. Expected a folder "
-                "one can write to. Make room; the checkpoints before are as they were."
+                f"Received an error while saving the end of the run: {error}. Expected a folder "
+                "one can write to. Make room and start the same command again; the checkpoints "
+                "before are as they were."
             ) from error
 
     def _steps_per_call(self) -> int:
@@ -242,25 +311,23 @@ class Loop:
             wanted = min(wanted, self._log_every - self.step % self._log_every)
         if self._recovery is not None:
             wanted = min(wanted, self._recovery.steps_until_due(self.step))
-        return wanted
+        return min(wanted, self._summaries.steps_before_due(self.step))
 
-    def _took(self, seconds: float, num_steps: int, num_examples: int) -> None:
-        if not self._is_compiled:  # Tracing and compiling are in it.
-            self._is_compiled = True
+    def _took(self, seconds: float, outcome: Outcome, is_observed: bool) -> None:
+        if is_observed not in self._compiled:  # Tracing and compiling are in it.
+            self._compiled.add(is_observed)
             self._meter.restart()
-        elif num_steps:
-            self._meter.add(num_steps, num_examples)
-            self._seconds_per_step = seconds / num_steps
+        elif outcome.num_steps:
+            self._meter.add(outcome.num_steps, outcome.num_examples)
+            if not is_observed:
+                self._seconds_per_step = seconds / outcome.num_steps
 
     def _log(self, loss: float) -> None:
         if not self._log_every or self.step % self._log_every:
             return
         rate, seconds = self._meter.rates()
         self._reporter.step(self.step, loss, rate, seconds)
-        if self._folder is not None:
-            self._folder.log(
-                kind="step", step=self.step, loss=loss, examples_per_second=round(rate, 3)
-            )
+        self._write_log(kind="step", step=self.step, loss=loss, examples_per_second=round(rate, 3))
 
     def _not_finite(self, outcome) -> None:
         scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -276,14 +343,16 @@ class Loop:
             return
         where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
         if self._folder is not None:
-            self._folder.note_not_finite(
-                step=step,
-                replica=outcome.replica,
-                names=outcome.not_finite,
-                data_pass=self._feed.epoch,
-                batch=self._feed.position,
-                examples=self._feed.examples_of_batch(),
-            )
+            note = {
+                "step": step,
+                "replica": outcome.replica,
+                "names": outcome.not_finite,
+                "data_pass": self._feed.epoch,
+                "batch": self._feed.position,
+                "examples": self._feed.examples_of_batch(),
+            }
+            folder = self._folder
+            self._attempt("nan.json", lambda: folder.note_not_finite(**note))
         raise DivergedError(
             f"Received a step that is not finite: step {step}, loss {outcome.loss:g}, first in the "
             f"{outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ class Hooks:
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 callback.append = True
-                _keep_epochs(Path(callback.filename), callback.sep, epoch)
+                _keep_epochs(Path(callback.filename).resolve(), callback.sep, epoch)
 
     def accept_not_finite(self, index: int, loss: float) -> bool:
         """Whether a `TerminateOnNaN` callback takes care of a loss that is not finite."""
@@ -136,4 +137,7 @@ def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
     header, *rows = path.read_text().splitlines() or [""]
     column = header.split(separator).index("epoch") if "epoch" in header else 0
     kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
-    path.write_text("\n".join([header, *kept]) + "\n")
+    # Beside it and renamed: a kill in the middle leaves the old rows or the new ones.
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text("\n".join([header, *kept]) + "\n")
+    os.replace(draft, path)

@@ -108,6 +108,14 @@ RUN_OPTIONS: Options = {
     "monitor": Option(str | None, None, "logged value that decides about best.keras"),
     "on_nan": Option(Literal["stop", "skip"], "stop", "what to do with a step that is not finite"),
     "log_every": _count(10, "steps between two log lines"),
+    "summary_every": Option(
+        int,
+        100,
+        "steps between two summaries for TensorBoard; 0 writes none",
+        expected="a whole number from 0 on",
+        example="100",
+        valid=lambda value: value >= 0,
+    ),
     "data_dir": Option(str | None, None, "folder with the data"),
     "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
     "dry_run": Option(bool, False, "two steps and one evaluation of everything; nothing is kept"),
@@ -132,7 +140,15 @@ _VERIFY_ONLY: Options = {
 }
 # What a comparison on several numbers of devices decides itself.
 _RUN_FOLDER = ("run_dir", "resume", "init_from", "save_every", "keep", "monitor", "on_nan")
-_NOT_VERIFY = ("devices", "epochs", *_RUN_FOLDER, "log_every", "dry_run", "soft_placement")
+_NOT_VERIFY = (
+    "devices",
+    "epochs",
+    *_RUN_FOLDER,
+    "log_every",
+    "summary_every",
+    "dry_run",
+    "soft_placement",
+)
 VERIFY_OPTIONS: Options = {
     **_VERIFY_ONLY,
     **{k: v for k, v in RUN_OPTIONS.items() if k not in (*_NOT_VERIFY, *_VERIFY_ONLY)},
@@ -194,6 +210,9 @@ def parse_fit(
         )
     given = {} if chosen is None else {"preset": chosen}
     own = _recipe_options(path, {**recipes.preset(path, {**settings, **given}), **settings})
+    for name in {*own} & {*options}:
+        if own[name].default is None:  # The command's own, where a recipe leaves it open.
+            own[name] = dataclasses.replace(own[name], default=options[name].default)
     options = {k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY}
     groups = {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
     values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
@@ -320,23 +339,107 @@ def _class_options(source: ClassFile, saved: Mapping[str, Any]) -> dict[str, Opt
     return options
 
 
+_WHICH = Option(
+    Literal["best", "last", "final"],
+    "final",
+    "best (by the run's monitor), last (the newest checkpoint) or final",
+)
+
+
 def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist evaluate RUN [options]`."""
     own = {
+        "which": _WHICH,
         "split": Option(Literal["train", "validation"], "validation", "train or validation"),
         "steps": _count(None, "batches to read; all by default"),
         **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
     }
+    run, others, values = _parse_run(own, argv, "evaluate")
+    if others:
+        # The parser's own words about a text that is no option.
+        parse_options(own, others, f"kerasdist evaluate {run}")
+    return run, values
+
+
+def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
+    """`kerasdist predict RUN FILE... [options]`."""
+    own = {
+        "which": _WHICH,
+        "top": _count(3, "classes that are listed for each file, the likeliest first", "1"),
+        **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
+    }
+    run, others, values = _parse_run(own, argv, "predict", " FILE...")
+    if not others:
+        raise KerasdistError(
+            f"Received the run {str(run)!r} and no file. Expected `kerasdist predict RUN FILE...`. "
+            "Name files after the run, or a folder of them."
+        )
+    files = [Path(other).expanduser() for other in others]
+    for path in files:
+        if not path.exists():
+            raise KerasdistError(
+                f"Received the file {str(path)!r}, which does not exist. Expected a file or a "
+                "folder. Check the name."
+            )
+    return run, files, values
+
+
+def parse_export(argv: list[str]) -> tuple[Path, dict[str, Any]]:
+    """`kerasdist export RUN --format F [options]`."""
+    own = {
+        "format": Option(
+            Literal["keras", "saved_model", "litert", "onnx"],
+            REQUIRED,
+            "keras (one .keras file), saved_model (TensorFlow), litert (.tflite) or onnx",
+            example="saved_model",
+        ),
+        "output": Option(
+            str | None,
+            None,
+            "file or folder to write, which must not exist",
+            hint="(default: export/ in the run's folder)",
+        ),
+        "which": _WHICH,
+    }
+    run, others, values = _parse_run(own, argv, "export")
+    if others:
+        parse_options(own, others, f"kerasdist export {run}")
+    return run, values
+
+
+def _parse_run(
+    own: Options, argv: list[str], command: str, files: str = ""
+) -> tuple[Path, list[str], dict[str, Any]]:
+    """`(RUN, what else is no option, values)` of a command on a run."""
     if argv and argv[0] in ("-h", "--help"):
-        parse_options(own, ["--help"], "kerasdist evaluate RUN")
+        parse_options(own, ["--help"], f"kerasdist {command} RUN{files}")
     if not argv or argv[0].startswith("-"):
         received = repr(argv[0]) if argv else "nothing"
         raise KerasdistError(
-            f"Received {received} where the run belongs. Expected `kerasdist evaluate RUN "
+            f"Received {received} where the run belongs. Expected `kerasdist {command} RUN{files} "
             "[options]`. Name the run's folder first, for example runs/cifar10/0001."
         )
-    run = Path(argv[0]).expanduser()
-    return run, parse_options(own, argv[1:], f"kerasdist evaluate {argv[0]}")
+    others, given = _apart({**own, **OUTPUT_OPTIONS}, argv[1:])
+    values = parse_options(own, given, f"kerasdist {command} {argv[0]}")
+    return Path(argv[0]).expanduser(), others, values
+
+
+def _apart(options: Options, argv: list[str]) -> tuple[list[str], list[str]]:
+    """`(what is no option, options with their values)`, in any order; after -- all is no option."""
+    with_value = {f"--{k.replace('_', '-')}" for k, v in options.items() if v.kind is not bool}
+    others: list[str] = []
+    given: list[str] = []
+    rest = iter(argv)
+    for argument in rest:
+        if argument == "--":
+            others += rest
+        elif not argument.startswith("-") or argument == "-":
+            others.append(argument)
+        else:
+            given.append(argument)
+            if argument.replace("_", "-") in with_value:
+                given += [value for value in (next(rest, None),) if value is not None]
+    return others, given
 
 
 def parse_options(options: Options, argv: list[str], prog: str) -> dict[str, Any]:

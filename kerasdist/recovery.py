@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kerasdist import circumstances
 from kerasdist.checkpoints import Checkpoint, Store
 from kerasdist.errors import KerasdistError
+from kerasdist.ownership import NotOwnFolderError, OwnFolder
 from kerasdist.saving import BackgroundSaver
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_SAVE_EVERY = 1000
+# A snapshot that could not be saved is followed by another after this time, if none is due before.
+RETRY_SECONDS = 30.0
 _FLOAT = "not a finite float"
 
 
@@ -57,6 +62,55 @@ class SaveEvery:
         return cls(seconds=number) if text.endswith("s") else cls(steps=int(number))
 
 
+class Trouble:
+    """Tells once that the run's folder cannot be written, and once that it can be again."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._failing: set[str] = set()
+        self._told: set[str] = set()
+
+    def failed(self, what: str, error: Exception) -> None:
+        self._failing.add(what)
+        reason = _reason(error)
+        if reason not in self._told:
+            self._told.add(reason)
+            self._say(
+                f"could not write {what}: {reason}. The training goes on and this is tried again; "
+                "the checkpoints before are as they were."
+            )
+
+    def worked(self, what: str) -> None:
+        self._failing.discard(what)
+        if self._told and not self._failing:
+            self._told.clear()
+            self._say("writing to the run's folder works again")
+
+
+def _reason(error: Exception) -> str:
+    """Without file names and times, which would make each failure a new one."""
+    if isinstance(error, OSError) and error.errno is not None:
+        is_plain = not isinstance(error, NotOwnFolderError)
+        text = os.strerror(error.errno) if is_plain else f"{error.filename}: {error.strerror}"
+        return text.rstrip(".")
+    return str(error).split("\n")[0].rstrip(".")
+
+
+class _OwnStore:
+    """Saves only while the run's folder is the run's own."""
+
+    def __init__(self, folder: OwnFolder, store: Store):
+        self._folder, self._store = folder, store
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
+        self._folder.ensure()
+        try:
+            return self._store.save(step, arrays, meta, replace=True)
+        except FileNotFoundError:
+            self._folder.ensure()  # Somebody removed or replaced it meanwhile.
+            return self._store.save(step, arrays, meta, replace=True)
+
+
 class Recovery:
     """The checkpoints of one run. Saving happens in the background and never stops the training."""
 
@@ -70,12 +124,18 @@ class Recovery:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._store = Store(folder / CHECKPOINTS, keep=keep)
-        self._saver = BackgroundSaver(self._store)
-        self._every, self._identity, self._say, self._clock = every, dict(identity), say, clock
+        # Not the folders above: they are made again with all that belongs to a run, or not at all.
+        self._store = Store(folder.absolute() / CHECKPOINTS, keep=keep, make_parents=False)
+        self._folder = OwnFolder(folder)
+        self._saver = BackgroundSaver(_OwnStore(self._folder, self._store))
+        self._every, self._say, self._clock = every, say, clock
+        self._identity = {**identity, **circumstances.compiler()}
+        self._made_with = circumstances.made_with()
+        self._trouble = Trouble(say)
         self._last_time = clock()
-        self._last_step: int | None = None
-        self._told: str | None = None
+        # The step and `meta` that were handed over last, or that the run goes on from.
+        self._last: tuple[int, Any] | None = None
+        self._seen_attempts = 0
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that verifies; says which were skipped, refuses another run's."""
@@ -90,9 +150,11 @@ class Recovery:
             )
         if found is None:
             return None
-        _refuse_differences(found.meta["identity"], self._identity, found.path)
-        self._last_step = found.step
-        return dataclasses.replace(found, meta=_decoded(found.meta))
+        meta = dict(found.meta)
+        _refuse_differences(meta.pop("identity"), self._identity, found.path)
+        self._tell_differences(meta.pop("made_with", {}))
+        self._last = found.step, meta
+        return dataclasses.replace(found, meta=_decoded(meta))
 
     def steps_until_due(self, step: int) -> int:
         """How many steps may run before a save by steps is due."""
@@ -101,40 +163,79 @@ class Recovery:
         return self._every.steps - step % self._every.steps
 
     def is_due(self, step: int, *, epoch_ended: bool = False) -> bool:
-        if step == self._last_step:
-            return False
+        has_failed = self._notice()
+        waited = self._clock() - self._last_time
+        if has_failed and waited >= RETRY_SECONDS:
+            return True
+        if self._last is not None and step == self._last[0] and not has_failed:
+            # Saved within the epoch: going on from there would end the epoch a second time.
+            return epoch_ended
         if self._every.epoch:
             return epoch_ended
         if self._every.seconds is not None:
-            return self._clock() - self._last_time >= self._every.seconds
+            return waited >= self._every.seconds
         return self._every.steps is not None and step > 0 and step % self._every.steps == 0
 
-    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Hands a snapshot to the background; tells once if an earlier one could not be saved."""
-        self._tell_failure()
-        self._last_time, self._last_step = self._clock(), step
-        self._saver.save(step, arrays, {**_encoded(meta), "identity": self._identity})
+    def save(
+        self, step: int, arrays: Callable[[], Mapping[str, np.ndarray]], meta: Mapping[str, Any]
+    ) -> None:
+        """Hands a snapshot to the background, unless just that was the last one."""
+        has_failed = self._notice()
+        encoded = _encoded(meta)
+        if self._last == (step, encoded) and not has_failed:
+            return
+        self._last_time, self._last = self._clock(), (step, encoded)
+        more = {"identity": self._identity, "made_with": self._made_with}
+        self._saver.save(step, arrays(), {**encoded, **more})
 
-    def finish(self) -> Exception | None:
-        """Waits for everything to be on disk; returns why the last save failed, if it did."""
+    def save_last(
+        self, step: int, arrays: Callable[[], Mapping[str, np.ndarray]], meta: Mapping[str, Any]
+    ) -> Exception | None:
+        """Saves and waits for everything to be on disk; returns why that failed, if it did."""
         self._saver.wait()
-        self._tell_failure()
+        self.save(step, arrays, meta)
+        self._saver.wait()
+        self._notice()
         return self._saver.error
+
+    def attempt(self, what: str, write: Callable[[], Any]) -> Exception | None:
+        """Writes something else to the folder; a failure is told and does not stop the training."""
+        try:
+            write()
+        except (OSError, RuntimeError, KerasdistError) as error:  # h5py has RuntimeErrors, too.
+            self._trouble.failed(what, error)
+            return error
+        self._trouble.worked(what)
+        return None
 
     def close(self) -> None:
         """Writes what was handed over, also after an error in the training."""
         self._saver.wait()
         self._saver.close()
+        self._folder.close()
 
-    def _tell_failure(self) -> None:
-        error = self._saver.error
-        reason = None if error is None else str(error)
-        if reason is not None and reason != self._told:
+    def _notice(self) -> bool:
+        """Whether the newest snapshot could not be saved; tells so once."""
+        attempts, error = self._saver.outcome
+        if attempts > self._seen_attempts:
+            self._seen_attempts = attempts
+            if error is None:
+                self._trouble.worked("a checkpoint")
+            else:
+                self._trouble.failed("a checkpoint", error)
+        return error is not None and not self._saver.busy
+
+    def _tell_differences(self, before: Mapping[str, Any]) -> None:
+        names = circumstances.VERSIONS
+        if self._identity.get("deterministic"):
+            names += circumstances.MACHINE
+        known = [name for name in names if name in before]
+        different = _differences(before, self._made_with, known)
+        if different:
             self._say(
-                f"could not save a checkpoint: {reason}. The training goes on and saving is tried "
-                "again; the checkpoints before are as they were."
+                f"the run was saved under other circumstances: {'; '.join(different)}. It goes on, "
+                "but may not end with the bits of a run that was never stopped"
             )
-        self._told = reason
 
 
 def _encoded(value: Any) -> Any:
@@ -157,14 +258,20 @@ def _decoded(value: Any) -> Any:
 
 
 def _refuse_differences(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    different = [
-        f"{name} was {saved.get(name)!r} and is {now.get(name)!r}"
-        for name in sorted({*saved, *now})
-        if saved.get(name) != now.get(name)
-    ]
+    different = _differences(saved, now, sorted({*saved, *now}))
     if different:
         raise KerasdistError(
             f"Received a run to continue from {path} that differs from this one: "
             f"{'; '.join(different)}. Expected the same model, data and settings. Put them back, "
             "or start a new run with `--no-resume` or another `run_dir`."
         )
+
+
+def _differences(
+    saved: Mapping[str, Any], now: Mapping[str, Any], names: Iterable[str]
+) -> list[str]:
+    return [
+        f"{name} was {saved.get(name)!r} and is {now.get(name)!r}"
+        for name in names
+        if saved.get(name) != now.get(name)
+    ]

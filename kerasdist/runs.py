@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kerasdist import ownership
 from kerasdist.errors import KerasdistError
 from kerasdist.reporting import as_json
 
@@ -98,41 +100,61 @@ class RunFolder:
             write_json(self.path / ENVIRONMENT, {**environment, "earlier": earlier})
 
     def log(self, **fields: Any) -> None:
-        """Appends one object to metrics.jsonl."""
-        with open(self.path / METRICS, "a") as file:
-            file.write(as_json(fields) + "\n")
+        """Appends one object to metrics.jsonl: the whole line, or nothing of it."""
+        ownership.ensure(self.path)
+        line = (as_json(fields) + "\n").encode()
+        with open(self.path / METRICS, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(size)
+                raise
 
     def rewind(self, step: int, epoch: int) -> None:
         """Leaves out of metrics.jsonl what a resumed run will log again."""
         path = self.path / METRICS
         if not path.is_file():
             return
-        kept = []
-        for line in path.read_text().splitlines():
+        kept, content = "", path.read_text()
+        for line in content.splitlines():
             with contextlib.suppress(ValueError):  # the last line of a run that was killed
                 fields = json.loads(line)
                 done = (
                     fields["step"] <= step if fields["kind"] == "step" else fields["epoch"] <= epoch
                 )
                 if done:
-                    kept.append(line)
+                    kept += f"{line}\n"
+        if content.startswith(kept):  # As a rule: this needs no room on a full disk.
+            os.truncate(path, len(kept.encode()))
+            return
         draft = path.with_name(".metrics.jsonl.tmp")
-        draft.write_text("".join(f"{line}\n" for line in kept))
+        draft.write_text(kept)
         os.replace(draft, path)
 
     def note_not_finite(self, **fields: Any) -> None:
         """Writes nan.json: the step, the replica, and the batch to look at."""
+        ownership.ensure(self.path)
         write_json(self.path / "nan.json", fields)
 
     def save(self, name: str, model, ema_weights: list | None) -> str:
         """Saves the model (its averaged weights where there are) as `name`."""
+        ownership.ensure(self.path)
         raw = model.get_weights()
+        draft = self.path / f"tmp-{name}"
         try:
             if ema_weights is not None:
                 model.set_weights(ema_weights)
-            draft = self.path / f"tmp-{name}"
             saved = save_model(model, draft)
             os.replace(draft, self.path / name)
+        except BaseException:
+            # Half a file takes room that others need.
+            with contextlib.suppress(OSError, KerasdistError):
+                ownership.ensure(self.path)
+                draft.unlink(missing_ok=True)
+                (self.path / "tmp.weights.h5").unlink(missing_ok=True)
+            raise
         finally:
             if ema_weights is not None:
                 model.set_weights(raw)
@@ -140,21 +162,35 @@ class RunFolder:
 
     def finish(self, model, result: Mapping[str, Any], ema_weights: list | None) -> None:
         """Saves the trained model and result.json."""
-        saved = self.save(FINAL, model, ema_weights)
-        digest = weights_sha256(model)
-        content = {**result, "dataset": self._dataset, "weights_sha256": digest, "saved": saved}
-        write_json(self.path / RESULT, content)
+        try:
+            saved = self.save(FINAL, model, ema_weights)
+            digest = weights_sha256(model)
+            content = {**result, "dataset": self._dataset, "weights_sha256": digest, "saved": saved}
+            write_json(self.path / RESULT, content)
+        except (OSError, RuntimeError, KerasdistError) as error:  # h5py has RuntimeErrors, too.
+            reason = str(error).split("\n")[0]
+            failure = KerasdistError(
+                f"Received an error while saving the trained model: {reason}. Expected a folder "
+                "one can write to. Make room and start the same command again; the last "
+                "checkpoint has everything."
+            )
+            failure.during_run = True  # type: ignore[attr-defined]
+            raise failure from error
 
     def stop(self, status: str, error: str) -> None:
         """Says why there is no trained model: "diverged", "failed" or "interrupted"."""
-        lines = self.path / METRICS
         steps = 0
-        if lines.is_file():
-            steps = max(json.loads(line)["step"] for line in lines.read_text().splitlines())
-        write_json(
-            self.path / RESULT,
-            {"status": status, "steps": steps, "error": error, "dataset": self._dataset},
-        )
+        # Whatever fails here, the error that is about to be told matters more.
+        with contextlib.suppress(OSError, KerasdistError):
+            ownership.ensure(self.path)
+            lines = self.path / METRICS
+            for line in lines.read_text().splitlines() if lines.is_file() else ():
+                with contextlib.suppress(ValueError):  # half a line
+                    steps = max(steps, json.loads(line)["step"])
+            write_json(
+                self.path / RESULT,
+                {"status": status, "steps": steps, "error": error, "dataset": self._dataset},
+            )
 
 
 def _starts(path: Path) -> list[dict[str, Any]]:

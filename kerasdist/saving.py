@@ -52,6 +52,7 @@ class BackgroundSaver:
     def __init__(self, store: Saves):
         self.error: Exception | None = None
         self.last_saved_step: int | None = None
+        self._num_ended = 0
         self._store = store
         self._changed = threading.Condition()
         self._waiting: _Request | None = None
@@ -67,6 +68,12 @@ class BackgroundSaver:
         """Whether a snapshot is waiting or being saved: one handed over now would have to wait."""
         with self._changed:
             return self._saving or self._waiting is not None
+
+    @property
+    def outcome(self) -> tuple[int, Exception | None]:
+        """How many saves have ended, and `error` after the last of them."""
+        with self._changed:
+            return self._num_ended, self.error
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
         """Takes a snapshot and returns at once. The arrays must not change afterwards."""
@@ -115,6 +122,7 @@ class BackgroundSaver:
         step = request.step
         del request
         with self._changed:
+            self._num_ended += 1
             self.error = error
             if error is None:
                 self.last_saved_step = step

@@ -5,6 +5,7 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import pure, sums, updates
+from kerasdist import observing, pure, sums, updates
 from kerasdist.devices import Placement
-from kerasdist.loops import NOT_FINITE, REACHED, over_batches
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
 from kerasdist.models import Example, read
 from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
 
@@ -41,7 +42,7 @@ class Outcome:
     """What one call of a compiled loop did. `loss` is the last step's.
 
     After a step that is not finite, `not_finite` names what was not, on the first `replica` where
-    anything was not; None if only their sum was not.
+    anything was not; None if only their sum was not. `seen` is what `train_observed` saw.
     """
 
     num_steps: int
@@ -50,6 +51,7 @@ class Outcome:
     loss: float
     not_finite: tuple[str, ...] = ()
     replica: int | None = None
+    seen: observing.Observation | None = None
 
 
 class Engine:
@@ -72,6 +74,7 @@ class Engine:
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
         self.train_loop = _compiled(self._train_loop)
+        self.observed_step = _compiled(self._observed_step)
         self.test_loop = _compiled(self._test_loop)
         self.predict_loop = _compiled(self._predict)
 
@@ -146,9 +149,30 @@ class Engine:
 
     def train(self, iterator, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
-        steps, examples, status, loss, finite = self.train_loop(
-            iterator, tf.constant(num_steps, tf.int64)
+        return self._outcome(*self.train_loop(iterator, tf.constant(num_steps, tf.int64)))
+
+    def train_observed(self, iterator) -> Outcome:
+        """One step as `train` runs it, with what a summary shows of it, if it was written."""
+        optional = iterator.get_next_as_optional()
+        if not optional.has_value():
+            return Outcome(0, 0, END_OF_DATA, 0.0)
+        status, examples, loss, finite, replicas = self.observed_step(optional)
+        done = int(status == REACHED)
+        outcome = self._outcome(done, done * examples, status, loss, finite)
+        if not done:
+            return outcome
+        # No new trace: the function has been called with an optional of this kind.
+        compiled = self.observed_step.get_concrete_function
+        seen = observing.observation(
+            self.model,
+            outcome.loss,
+            replicas,
+            self._float_weights(),
+            lambda: compiled(optional).graph.as_graph_def(add_shapes=True),
         )
+        return dataclasses.replace(outcome, seen=seen)
+
+    def _outcome(self, steps, examples, status, loss, finite) -> Outcome:
         names: tuple[str, ...] = ()
         replica = None
         if int(status) == NOT_FINITE:
@@ -157,6 +181,16 @@ class Engine:
             pairs = zip(self._checked_names, bad[replica or 0], strict=True)
             names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
         return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
+
+    def _float_weights(self) -> dict[str, np.ndarray]:
+        """Values of the weights by their paths, without counters."""
+        pairs = [
+            (owner.path, self._copies(variable)[0].numpy())
+            for role in ("trainable", "other")
+            for owner, variable in zip(getattr(self.roles, role), self._state[role], strict=True)
+            if variable.dtype.is_floating
+        ]
+        return observing.by_name(pairs)
 
     def test(self, iterator, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
@@ -181,6 +215,17 @@ class Engine:
         results = self._run(self._train_replica, batch)
         status, count, loss, _ = results[0]
         return status, count, loss, tf.stack([flags for _, _, _, flags in results])
+
+    def _observed_step(self, optional):
+        def run(replica, batch):
+            observer = observing.Observer(self.model, self.roles)
+            return *self._train_replica(replica, batch, observer), observer.seen
+
+        with pure.patched():
+            results = self._run(run, optional.get_value())
+        status, count, loss, *_ = results[0]
+        flags = tf.stack([flags for *_, flags, _ in results])
+        return status, count, loss, flags, [seen for *_, seen in results]
 
     def _test_loop(self, iterator, num_steps, use_ema):
         def run(batch):
@@ -211,7 +256,7 @@ class Engine:
             for i in range(self.placement.num_replicas)
         )
 
-    def _train_replica(self, replica, batch):
+    def _train_replica(self, replica, batch, observer: observing.Observer | None = None):
         """One step on one replica: shards, reduction, finite check, clipping, update, EMA."""
         settings = self.settings
         example = weigh_classes(read(self.model, batch), settings.class_weight)
@@ -243,9 +288,13 @@ class Engine:
                 scaled = optimizer.scale_loss(loss)
             gradients = _gradients(tape, scaled, self.roles, trainable, forward.changed)
             terms = terms_of_step.join(loss, gradients, forward, shard, index)
+            if observer is not None:
+                terms += observer.terms(forward, shard)
             return terms, self._rows(forward.outputs, shard)
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
+        if observer is not None:
+            own = observer.take_terms(own)
         totals = sums.over_replicas(
             own, self.placement.num_replicas, fixed_order=settings.deterministic
         )
@@ -281,6 +330,10 @@ class Engine:
         flags = tf.cond(finite, write, leave)
         with tf.control_dependencies([flags]):
             status = tf.where(finite, REACHED, NOT_FINITE)
+        if observer is not None:
+            own_loss, *_ = terms_of_step.split(own)
+            where = (replica, self.placement.num_replicas)
+            observer.look(batch, *where, own_loss, gradients, trainable, optimizer.values)
         return status, tf.cast(cut.num_global, tf.int64), tf.cast(loss, tf.float64), flags
 
     def _test_replica(self, replica, batch, use_ema: bool):

@@ -27,6 +27,7 @@ from kerasdist.recovery import Recovery, SaveEvery
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RunFolder
 from kerasdist.steps import Engine, Settings
+from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
 
 DEFAULT_TEST_BATCH_SIZE = 128
@@ -60,6 +61,7 @@ def fit(
     monitor: str | None = None,
     on_nan: str = "stop",
     log_every: int | None = None,
+    summary_every: int | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     progress: Any = "auto",
 ) -> keras.callbacks.History:
@@ -100,6 +102,8 @@ def fit(
         on_nan: "stop": a NaN or infinity stops the training before it reaches the weights. "skip":
             the step is left out on all devices, at most 10 in a row.
         log_every: Steps between two log lines; by default a line each epoch.
+        summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
+            by default. See docs/summaries.md.
         callbacks: Keras callbacks.
         progress: False is silent, "json" prints one JSON object a line.
 
@@ -125,11 +129,17 @@ def fit(
         steps_per_epoch=steps_per_epoch,
         validation_steps=validation_steps,
         log_every=log_every,
+        summary_every=summary_every,
     )
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
     arguments.check_class_weight(class_weight)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
+    if summary_every is not None and run_dir is None:
+        raise KerasdistError(
+            f"Received `summary_every={summary_every!r}` without `run_dir`. Expected a folder to "
+            "write summaries to. Add for example `run_dir='runs/mine'`."
+        )
     placement = place(devices)
     num_shards = arguments.resolve_shards(shards, placement.num_replicas, deterministic)
     model = _make(model, precision, seed)
@@ -203,8 +213,22 @@ def fit(
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
+        run = folder.path if folder is not None else None
+        summaries = Summaries(run, summary_every, reporter.say)
+        stack.callback(summaries.close)
         loop = Loop(
-            engine, feed, plan, hooks, reporter, folder, log_every, recovery, on_nan, monitor, saved
+            engine,
+            feed,
+            plan,
+            hooks,
+            reporter,
+            folder,
+            log_every,
+            summaries,
+            recovery,
+            on_nan,
+            monitor,
+            saved,
         )
         try:
             loop.train(lambda: test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))

@@ -91,6 +91,6 @@ def _wide(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def ema_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
-    """min(decay, (1 + t) / (10 + t)): early averages follow the weights more closely."""
-    t = tf.cast(step, tf.float64)
+    """min(decay, (1 + t) / (10 + t)) at the t-th update: early averages follow more closely."""
+    t = tf.cast(step, tf.float64) + 1  # `step` counts the updates before this one.
     return tf.minimum(tf.constant(decay, tf.float64), (1 + t) / (10 + t))

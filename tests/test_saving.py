@@ -1,15 +1,31 @@
 """Saving in the background: one at a time, the newest wins, a failure is remembered."""
 
+import contextlib
 import doctest
 import errno
 import os
+import shutil
 import threading
 import time
 import weakref
 
 import numpy as np
 import pytest
-from faulty_files import FaultyFiles, QuickFiles, fail_with, run_script, small_arrays
+from faulty_files import (
+    DEAD_PID,
+    Crash,
+    FaultyFiles,
+    ForgetfulFiles,
+    QuickFiles,
+    assert_same,
+    fail_with,
+    names,
+    run_script,
+    small_arrays,
+    stop_after,
+    stop_before,
+    stop_midway,
+)
 
 from kerasdist import KerasdistError, saving
 from kerasdist.checkpoints import Store
@@ -148,6 +164,160 @@ raise SystemExit(3)
     start = time.monotonic()
     assert run_script(script).returncode == 3
     assert time.monotonic() - start < 30
+
+
+def test_how_saves_ended_is_counted():
+    class Fails:
+        def save(self, step, arrays, meta):
+            if step == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with BackgroundSaver(Fails()) as saver:
+        assert saver.outcome == (0, None)
+        for step, has_failed in ((1, False), (2, True), (3, False)):
+            saver.save(step, {}, {})
+            saver.wait()
+            ended, error = saver.outcome
+            assert (ended, error is not None) == (step, has_failed)
+
+
+# A step that is saved a second time: at the end of an epoch, after it was saved within.
+
+
+def replaced(folder, files):
+    arrays = small_arrays(2)
+    return Store(folder, files=files).save(5, arrays, {"moment": "end"}, replace=True)
+
+
+def moment(folder):
+    """Which of the two is read, after every byte of it was compared."""
+    store = Store(folder)
+    checkpoint = store.newest()
+    assert store.skipped == []
+    assert checkpoint.step == 5
+    found = checkpoint.meta["moment"]
+    assert_same(checkpoint.arrays, small_arrays(1 if found == "within" else 2))
+    return found
+
+
+@pytest.fixture
+def within(tmp_path):
+    """The only checkpoint: there is none before it to fall back to."""
+    Store(tmp_path / "template", files=QuickFiles()).save(5, small_arrays(1), {"moment": "within"})
+    return tmp_path / "template"
+
+
+def test_a_step_can_be_replaced(within):
+    Store(within).save(5, small_arrays(2), {"moment": "end"})
+    assert moment(within) == "within"
+    replaced(within, QuickFiles())
+    assert moment(within) == "end"
+    assert names(within) == ["step-00000005"]
+
+
+@pytest.mark.parametrize("act", [stop_before, stop_after, stop_midway])
+def test_every_crash_while_a_step_is_replaced_leaves_one_of_the_two(tmp_path, within, act):
+    seen = set()
+    for at in range(1000):
+        folder = tmp_path / str(at)
+        shutil.copytree(within, folder)
+        files = FaultyFiles(at, act)
+        try:
+            replaced(folder, files)
+        except Crash:
+            newest = moment(folder)
+            state = newest, *(name[:7] for name in names(folder))
+            # What comes next keeps it until it is itself whole.
+            for later in range(1000) if state not in seen else ():
+                copy = tmp_path / f"{at}-{later}"
+                shutil.copytree(folder, copy)
+                again = FaultyFiles(later, stop_before)
+                try:
+                    Store(copy, files=again).save(6, small_arrays(6), {})
+                except Crash:
+                    if not saved(copy, 6):
+                        assert moment(copy) == newest
+                else:
+                    assert names(copy) == ["step-00000005", "step-00000006"]
+                    break
+                finally:
+                    shutil.rmtree(copy, ignore_errors=True)
+            seen.add(state)
+        else:
+            break
+    assert not files.reached
+    assert at > 12
+    # Between the two renames, the old one is read under another name.
+    assert ("within", "tmp-old", "tmp-sav") in seen
+    assert {("within", "step-00", "tmp-sav"), ("end", "step-00", "tmp-old")} <= seen
+
+
+def saved(folder, step):
+    return step in Store(folder).steps()
+
+
+def test_a_loss_of_power_while_a_step_is_replaced_leaves_one_of_the_two(tmp_path, within):
+    for at in range(1000):
+        folder = tmp_path / str(at)
+        shutil.copytree(within, folder)
+        files = ForgetfulFiles(at, stop_after)
+        with contextlib.suppress(Crash):
+            replaced(folder, files)
+        files.lose_power()
+        newest = moment(folder)
+        if not files.reached:
+            break
+    assert newest == "end"
+    assert at > 12
+
+
+@pytest.mark.parametrize("onward", [False, True], ids=["once", "from there on"])
+def test_a_failure_while_a_step_is_replaced_leaves_one_of_the_two(tmp_path, within, onward):
+    for at in range(1000):
+        folder = tmp_path / str(at)
+        shutil.copytree(within, folder)
+        files = FaultyFiles(at, fail_with(errno.EIO), onward=onward)
+        with contextlib.suppress(OSError):
+            replaced(folder, files)
+        moment(folder)
+        if not onward:
+            assert names(folder)[0] == "step-00000005"
+        if not files.reached:
+            break
+        files.at = None
+        replaced(folder, files)
+        assert moment(folder) == "end"
+        assert names(folder) == ["step-00000005"]
+    assert at > 12
+
+
+def test_half_a_checkpoint_that_was_being_removed_is_not_mentioned(within):
+    (within / "step-00000005").rename(within / f"tmp-old-00000005-{DEAD_PID}-0123abcd")
+    assert moment(within) == "within"
+    (within / f"tmp-old-00000005-{DEAD_PID}-0123abcd" / "manifest.json").unlink()
+    store = Store(within)
+    assert (store.newest(), store.skipped) == (None, [])
+
+
+def test_folders_above_are_not_made_unless_that_is_wished(tmp_path):
+    store = Store(tmp_path / "run" / "checkpoints", make_parents=False)
+    with pytest.raises(FileNotFoundError):
+        store.save(1, {}, {})
+    assert names(tmp_path) == []
+    (tmp_path / "run").mkdir()
+    store.save(1, {}, {})
+    assert store.newest().step == 1
+
+
+@pytest.mark.parametrize("name", ["arrays.bin", "manifest.json"])
+def test_a_checkpoint_that_is_removed_while_it_is_saved_is_a_failure(tmp_path, name):
+    class Removed(QuickFiles):
+        def rename(self, old, new):
+            os.unlink(old / name)
+            os.rename(old, new)
+
+    with pytest.raises(FileNotFoundError):
+        Store(tmp_path, files=Removed()).save(1, small_arrays(1), {})
 
 
 def test_the_example_runs():

@@ -63,6 +63,42 @@ def test_a_step_that_is_not_finite_is_not_written_and_is_named(replicas):
     assert (after.num_steps, after.status) == (1, END_OF_DATA)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_observed_step_counts_as_a_step_of_the_loop_does(replicas):
+    engine = Engine(built(), place(replicas), Settings(shards=replicas))
+    iterator = batches(4, 3, 6, 1, bad=2)
+    first, second, bad, last, over = (engine.train_observed(iterator) for _ in range(5))
+    assert (first.num_steps, first.num_examples, first.status) == (1, 4, REACHED)
+    assert (second.num_steps, second.num_examples, second.status) == (1, 3, REACHED)
+    assert (bad.num_steps, bad.num_examples, bad.status) == (0, 0, NOT_FINITE)
+    assert (last.num_steps, last.num_examples, last.status) == (1, 1, REACHED)
+    assert (over.num_steps, over.num_examples, over.status) == (0, 0, END_OF_DATA)
+    assert [o.seen is None for o in (first, second, bad, last, over)] == [0, 0, 1, 0, 1]
+    assert first.loss == first.seen.loss
+    assert engine.observed_step.experimental_get_tracing_count() == 1
+    assert engine.train_loop.experimental_get_tracing_count() == 0
+    engine.write_back("optimizer")
+    assert int(engine.model.optimizer.iterations) == 3
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_an_observed_step_that_is_not_finite_is_not_written_and_is_named(replicas):
+    outcomes, weights = [], []
+    for observe in (False, True):
+        keras.utils.set_random_seed(1)
+        engine = Engine(built(), place(replicas), Settings(shards=replicas))
+        iterator = batches(6, 6, bad=1)
+        for _ in range(2):
+            last = engine.train_observed(iterator) if observe else engine.train(iterator, 1)
+        outcomes.append((last.num_steps, last.status, last.replica, len(last.not_finite)))
+        engine.write_back()
+        weights.append(engine.model.get_weights())
+    assert outcomes[0] == outcomes[1] == (0, NOT_FINITE, replicas - 1, 3)
+    for one, two in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+        assert np.isfinite(two).all()
+
+
 def test_one_device_trains_the_callers_own_variables():
     model = built()
     engine = Engine(model, place(1), Settings(shards=1))

@@ -77,14 +77,14 @@ class Files:
             with contextlib.suppress(OSError):  # Not every folder up there is ours to open.
                 self.sync_folder(parent)
 
-    def make_folder(self, folder: Path) -> bool:
-        """Makes a folder and those above it; False if it was there."""
+    def make_folder(self, folder: Path, *, with_parents: bool = True) -> bool:
+        """Makes a folder, and those above it if wished; False if it was there."""
         try:
             self.mkdir(folder)
         except FileExistsError:
             return False
         except FileNotFoundError:
-            if folder.parent == folder:
+            if folder.parent == folder or not with_parents:
                 raise
             self.make_folder(folder.parent)
             self.mkdir(folder)

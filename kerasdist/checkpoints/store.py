@@ -3,12 +3,15 @@
 Commit protocol: the files are written to a folder `tmp-save-…` and synced, the manifest last; then
 the folder is synced and renamed to its final name, and its parent synced. Whenever the process
 dies, `step-…` is therefore either whole or absent; and should the disk break its promises, the
-checksums say so and the checkpoint before is used.
+checksums say so and the checkpoint before is used. One that is replaced is first renamed to
+`tmp-old-…`; if the process dies before the new one has its name, the old one is read from there,
+and gets its name back with the next save.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import operator
 import os
@@ -29,6 +32,7 @@ from kerasdist.processes import is_alive
 
 STEP = re.compile(r"step-([0-9]{8,})")
 TEMPORARY = re.compile(r"tmp-(?:save|old)-[0-9]{8,}-([0-9]{1,10})-[0-9a-f]{8}")
+ASIDE = re.compile(r"tmp-old-([0-9]{8,})-[0-9]{1,10}-[0-9a-f]{8}")
 
 # Names of the drafts that threads of this process are writing: not left by a dead process.
 _in_use: set[str] = set()
@@ -54,6 +58,7 @@ class Store:
         folder: For example `runs/cifar10/0001/checkpoints`; made by the first save.
         keep: How many good checkpoints stay, 2 or more. The one just saved is one of them.
         files: The file-system calls, for tests.
+        make_parents: Whether folders above it are made, too; else a save fails without them.
 
     Example:
         >>> import tempfile, numpy as np
@@ -64,7 +69,14 @@ class Store:
         (2, 3)
     """
 
-    def __init__(self, folder: str | os.PathLike, *, keep: int = 2, files: Files | None = None):
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        *,
+        keep: int = 2,
+        files: Files | None = None,
+        make_parents: bool = True,
+    ):
         if not isinstance(keep, int) or keep < 2:
             raise KerasdistError(
                 f"Received `keep={keep!r}`. Expected 2 or more: if the newest checkpoint is "
@@ -74,15 +86,24 @@ class Store:
         self.keep = keep
         self.skipped: list[tuple[Path, str]] = []
         self._files = files or Files()
+        self._make_parents = make_parents
         self._broken: set[str] = set()
         self._synced_parents = False
         self._check_folder()
 
-    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
+    def save(
+        self,
+        step: int,
+        arrays: Mapping[str, np.ndarray],
+        meta: Mapping[str, Any],
+        *,
+        replace: bool = False,
+    ) -> Path:
         """Commits a checkpoint, then removes those that are no longer kept.
 
-        A step that is there already and verifies stays as it is. An `OSError` (the disk is full,
-        for example) leaves the checkpoints before as they were, and saving can be tried again.
+        A step that is there already and verifies stays as it is, unless it is to be replaced. An
+        `OSError` (the disk is full, for example) leaves the checkpoints before as they were, and
+        saving can be tried again.
 
         Returns:
             The checkpoint's folder.
@@ -96,14 +117,15 @@ class Store:
         plain_meta = manifests.plain(meta)
         path = self._path(step)
         self._check_folder()
-        if self._files.make_folder(self.folder):
+        if self._files.make_folder(self.folder, with_parents=self._make_parents):
             self._synced_parents = False
         if not self._synced_parents:
             # If the folder's own name is lost with the power, so is all in it.
             self._files.sync_parents(self.folder)
             self._synced_parents = True
+        self._put_back()
         self._remove_stale()
-        if self._verifies(path):
+        if not replace and self._verifies(path):
             # It may be here because an earlier save failed between its rename and its last sync.
             self._files.sync_folder(self.folder)
         else:
@@ -121,14 +143,15 @@ class Store:
         self.skipped = []
         seen: set[str] = set()
         # A second round only if a training saved and removed checkpoints while this was reading.
-        while paths := [path for path in reversed(self._found()) if path.name not in seen]:
+        while paths := [path for path in reversed(self._readable()) if path.name not in seen]:
             for path in paths:
                 seen.add(path.name)
                 try:
                     manifest = self._read_manifest(path)
                     arrays = self._read_arrays(path, manifest)
                 except (BrokenError, EOFError, OSError) as error:
-                    if self._files.exists(path):
+                    # What is not whole aside is one that was being removed.
+                    if self._files.exists(path) and not ASIDE.fullmatch(path.name):
                         self._broken.add(path.name)
                         self.skipped.append((path, _reason(error)))
                 else:
@@ -149,6 +172,7 @@ class Store:
     ) -> None:
         files = self._files
         draft = self._temporary("save", step)
+        aside: Path | None = None
         _in_use.add(draft.name)
         try:
             files.mkdir(draft)
@@ -166,8 +190,14 @@ class Store:
             aside = self._move_aside(path, step)
             files.rename(draft, path)
             files.sync_folder(self.folder)
+            if files.size(path / ARRAYS) != size or files.size(path / MANIFEST) is None:
+                # Somebody is removing the folder right now.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         except Exception:
             self._remove(draft)
+            with contextlib.suppress(OSError):
+                if aside is not None and not files.exists(path):
+                    files.rename(aside, path)
             raise
         finally:
             _in_use.discard(draft.name)
@@ -175,7 +205,7 @@ class Store:
             self._remove(aside)
 
     def _move_aside(self, path: Path, step: int) -> Path | None:
-        """Makes room where a broken checkpoint is."""
+        """Makes room where a checkpoint is that is broken, or to be replaced."""
         if not self._files.exists(path):
             return None
         if not self._files.is_folder(path):
@@ -207,6 +237,13 @@ class Store:
                 # Renamed first: half a checkpoint never has the name of a whole one.
                 self._files.rename(path, aside)
                 self._remove(aside)
+
+    def _put_back(self) -> None:
+        """Gives a checkpoint its name back whose saver died while it replaced it."""
+        with contextlib.suppress(OSError):
+            for path in self._aside():
+                if self._looks_good(path):
+                    self._files.rename(path, self._path(_step(path)))
 
     def _remove_stale(self) -> None:
         """Removes what dead savers left, before a save that may need the space."""
@@ -288,12 +325,25 @@ class Store:
             raise BrokenError(f"{path.name} has {size} bytes, more than {most}")
         return size
 
-    def _found(self) -> list[Path]:
-        """Everything that is named like a checkpoint, by step."""
+    def _readable(self) -> list[Path]:
+        """Everything that may be a checkpoint, by step."""
+        return sorted([*self._aside(), *self._found()], key=_step)
+
+    def _aside(self) -> list[Path]:
+        """What was renamed to be replaced or removed, and has no successor."""
+        there = {_step(path) for path in self._found()}
+        paths = [self.folder / name for name in self._names() if ASIDE.fullmatch(name)]
+        return [path for path in paths if _step(path) not in there]
+
+    def _names(self) -> list[str]:
         try:
-            names = self._files.listdir(self.folder)
+            return self._files.listdir(self.folder)
         except FileNotFoundError:
             return []
+
+    def _found(self) -> list[Path]:
+        """Everything that is named like a checkpoint, by step."""
+        names = self._names()
         steps = sorted({int(match[1]) for match in map(STEP.fullmatch, names) if match})
         # Not `step-000000012`, which is none of our names.
         return [path for path in map(self._path, steps) if path.name in names]
@@ -313,7 +363,10 @@ class Store:
 
 
 def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
+    match = STEP.fullmatch(path.name) or ASIDE.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path.name!r} is not named like a checkpoint")
+    return int(match[1])
 
 
 def _reason(error: Exception) -> str:

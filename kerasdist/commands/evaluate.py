@@ -1,29 +1,133 @@
-"""`kerasdist evaluate`."""
+"""`kerasdist evaluate`: metrics of a run; of a classifier also by class and by group."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasdist import training
+import keras
+from rich.console import Console
+from rich.table import Table
+
+from kerasdist import architecture, runs, training
+from kerasdist.commands import optional
 from kerasdist.commands.jobs import Job, names_of
+from kerasdist.confusion import MOST_CLASSES, Counts, Row, Tally, counting
+from kerasdist.loading import load
 from kerasdist.options import parse_fit
+from kerasdist.predictions import classes_of_run
+from kerasdist.recipes import Recipe
 from kerasdist.reporting import as_json, as_text
+
+# A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
+MOST_COLUMNS = 20
+NUM_MISTAKES = 10
 
 
 def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
-    data = Job(parse_fit([str(run)])).build_data(options["split"])
-    results = training.evaluate(
-        run,
+    job = Job(parse_fit([str(run)]))
+    data = job.build_data(options["split"])
+    model = load(run, options["which"])
+    results, counts = measure(
+        model,
         data,
+        tally_for(model, run, job.recipe, options["split"]),
         batch_size=options["batch_size"],
         steps=options["steps"],
         devices=names,
     )
     if options["json"]:
-        print(as_json(results))
+        print(as_json({**results, **(_fields(counts) if counts is not None else {})}))
     elif not options["quiet"]:
         print(as_text(results))
+        if counts is not None:
+            print_counts(counts)
     return 0
+
+
+def tally_for(model: keras.Model, run: Path, recipe: Recipe | None, split: str) -> Tally | None:
+    """Counts for a model with one output `[n, classes]`, which may turn out to have no labels."""
+    spec = architecture.read_spec(run / runs.MODEL)
+    classes, _ = classes_of_run(model, spec, optional.class_names(recipe))
+    if classes is None or len(classes.names) > MOST_CLASSES:
+        return None
+    return Tally(classes, optional.groups(recipe, split))
+
+
+def measure(
+    model: keras.Model, data: Any, tally: Tally | None, **arguments: Any
+) -> tuple[dict[str, Any], Counts | None]:
+    """`kerasdist.evaluate`, and in the same pass the counts of a classifier."""
+    if tally is None:
+        return training.evaluate(model, data, **arguments), None
+    with counting(model, tally):
+        results = training.evaluate(model, data, **arguments)
+    results.pop(tally.name)
+    return results, tally.counts(is_whole=arguments.get("steps") is None)
+
+
+def _fields(counts: Counts) -> dict[str, Any]:
+    return {
+        "classes": [_row(row) for row in counts.by_class()],
+        "confusion": counts.matrix,
+        "groups": {kind: [_row(row) for row in rows] for kind, rows in counts.groups.items()},
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"name": row.name, "accuracy": row.accuracy, **vars(row)}
+
+
+def print_counts(counts: Counts) -> None:
+    """Tables on a terminal, plain lines elsewhere."""
+    console = Console()
+    for kind, rows in (("class", counts.by_class()), *counts.groups.items()):
+        if console.is_terminal:
+            _print_table(console, kind, rows)
+        else:
+            for row in rows:
+                print(f"{kind} {row.name}: {_share(row)}")
+    if len(counts.names) > MOST_COLUMNS:
+        for label, answer, count in counts.mistakes(NUM_MISTAKES):
+            print(f"mistake {label} -> {answer}: {count}")
+        return
+    title = "confusion (rows: the label, columns: the answer)"
+    if console.is_terminal:
+        table = Table(title=title)
+        for column in ("", *counts.names):
+            table.add_column(column, justify="right" if column else "left", no_wrap=False)
+        for name, row in zip(counts.names, counts.matrix.tolist(), strict=True):
+            table.add_row(name, *(str(count) for count in row))
+        console.print(table)
+        return
+    print(title)
+    lines = [
+        ["", *counts.names],
+        *(
+            [name, *(str(count) for count in row)]
+            for name, row in zip(counts.names, counts.matrix.tolist(), strict=True)
+        ),
+    ]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    for name, *cells in lines:
+        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        print(name.ljust(widths[0]), *numbers)
+
+
+def _share(row: Row) -> str:
+    if row.accuracy is None:
+        return "no examples"
+    return f"accuracy = {row.accuracy:.4g} ({row.correct} of {row.examples})"
+
+
+def _print_table(console: Console, kind: str, rows: Sequence[Row]) -> None:
+    table = Table()
+    for column in (kind, "accuracy", "right", "examples"):
+        table.add_column(column, justify="left" if column == kind else "right")
+    for row in rows:
+        accuracy = "" if row.accuracy is None else f"{row.accuracy:.2%}"
+        table.add_row(row.name, accuracy, str(row.correct), str(row.examples))
+    console.print(table)

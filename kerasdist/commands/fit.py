@@ -52,6 +52,7 @@ def fit(options: FitOptions) -> int:
         return 0
     arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
     arguments["init_from"] = run["init_from"]
+    arguments["summary_every"] = run["summary_every"] or None
     reporter.say(f"run {folder.path}: {about}")
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
     with _result_of_a_stop(folder):
@@ -85,7 +86,16 @@ def _is_locked(path: Path) -> bool:
 
 
 # Options that may differ between two starts of one run.
-_MAY_DIFFER = ("devices", "log_every", "run_dir", "resume", "keep", "save_every", "soft_placement")
+_MAY_DIFFER = (
+    "devices",
+    "log_every",
+    "summary_every",
+    "run_dir",
+    "resume",
+    "keep",
+    "save_every",
+    "soft_placement",
+)
 
 
 def _same_run(config: dict[str, Any], path: Path) -> bool:

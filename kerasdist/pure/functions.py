@@ -44,7 +44,11 @@ class Forward:
     changed: dict[int, tf.Tensor]
     metrics: tuple[tf.Tensor, ...]
     updated_metrics: frozenset[int]
-    used_add_loss: bool
+    added: tuple[tf.Tensor, ...]
+
+    @property
+    def used_add_loss(self) -> bool:
+        return bool(self.added)
 
 
 def forward(
@@ -73,9 +77,9 @@ def forward(
         # Stale ids of an earlier trace's losses could match new tensors.
         model._clear_losses()
         outputs = call(model, example.args, training)
-        used_add_loss = bool(scope.losses)
+        added = tuple(scope.losses)
         loss = None
-        if model._compile_loss is not None or used_add_loss or overrides(model, "compute_loss"):
+        if model._compile_loss is not None or added or overrides(model, "compute_loss"):
             loss = model._compute_loss(
                 x=example.x,
                 y=example.y,
@@ -100,7 +104,7 @@ def forward(
         changed=changed,
         metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
         updated_metrics=frozenset(id(v) for v in updated),
-        used_add_loss=used_add_loss,
+        added=added,
     )
 
 

@@ -16,6 +16,11 @@ import numpy as np
 
 SOURCES = ("auto", "files", "tfds", "synthetic")
 NUM_CLASSES = 10
+CLASS_NAMES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+EXAMPLE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 IMAGE_SIZE = 32
 RECORD_BYTES = 1 + IMAGE_SIZE * IMAGE_SIZE * 3
 FILES = {
@@ -57,6 +62,45 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
     num_images = config.num_train if split == "train" else config.num_validation
     # The split is part of the seed: no image is drawn for both.
     return make_synthetic(num_images, (config.synthetic_seed, list(FILES).index(split)))
+
+
+def read_examples(config, paths) -> dict[str, np.ndarray]:
+    """Returns image files as the network gets them, for `kerasdist predict`.
+
+    Args:
+        config: The recipe's `Config`.
+        paths: PNG, JPEG, BMP or GIF files of any size; of a GIF the first frame counts.
+
+    Returns:
+        `{"image": uint8 [n, 32, 32, 3]}`.
+
+    Example:
+        >>> import tempfile, tensorflow as tf
+        >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+        ...     tf.io.write_file(file.name, tf.io.encode_png(tf.zeros((64, 48, 1), tf.uint8)))
+        ...     read_examples(Config(), [file.name])["image"].shape
+        (1, 32, 32, 3)
+    """
+    return {"image": np.stack([_read_image(path) for path in paths])}
+
+
+def _read_image(path) -> np.ndarray:
+    import tensorflow as tf
+
+    try:
+        image = tf.io.decode_image(tf.io.read_file(str(path)), expand_animations=False)
+    except tf.errors.OpError as error:
+        # Without the names of TensorFlow's nodes and operations.
+        reason = re.sub(r"\{\{.*?\}\} ?|\[Op:.*", "", error.message).strip().rstrip(".")
+        raise _error(
+            f"Received the file {str(path)!r}, which is no image ({reason}).",
+            "Expected a whole PNG, JPEG, BMP or GIF file.",
+            "Replace it, or leave it out.",
+        ) from error
+    # One channel is grey, two are grey and transparency, four are colours and transparency.
+    image = image[..., :3] if image.shape[-1] >= 3 else tf.image.grayscale_to_rgb(image[..., :1])
+    image = tf.image.resize(image, (IMAGE_SIZE, IMAGE_SIZE), antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8).numpy()
 
 
 def find_source(config) -> str:

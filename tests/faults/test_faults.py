@@ -1,67 +1,78 @@
-"""Real processes, real signals: every run ends with the weights of the undisturbed one."""
+"""Real processes, real signals: every run ends as the undisturbed one."""
 
-import json
+import dataclasses
+import random
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.faults import harness
+from tests.faults import evidence, harness
+from tests.faults.strikes import CHECKPOINT, EDGE, KERASDIST, STEP, Aim, Place, Training
+
+# A dozen kills. The fractions are of what is left to do, the delays seconds.
+KILLS = [
+    ((1,), [Aim(STEP, 0.1), Aim(CHECKPOINT, 0.1), Aim(EDGE, 0.0)]),
+    ((1,), [Aim(CHECKPOINT, 0.2, 0.001), Aim(EDGE, 0.3, 0.02), Aim(STEP, 0.4)]),
+    ((1, 2), [Aim(EDGE, 0.1, 0.03), Aim(STEP, 0.2, 0.01), Aim(CHECKPOINT, 0.3)]),
+    ((1, 2, 4), [Aim(CHECKPOINT, 0.3), Aim(STEP, 0.1), Aim(EDGE, 0.5)]),
+]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return harness.finish(tmp_path_factory.mktemp("undisturbed") / "run")
+    return harness.run_undisturbed(Place(tmp_path_factory.mktemp("undisturbed")))
 
 
-@pytest.mark.parametrize("index", range(4))
-def test_runs_killed_three_times_end_with_the_undisturbed_weights(index, tmp_path, undisturbed):
-    """After a step, while saving and at an epoch's end; resumed on 1, 2 or 4 devices."""
-    assert harness.check(tmp_path, undisturbed, index, signal.SIGKILL, strikes=3)
+@pytest.mark.parametrize(("devices", "aims"), KILLS)
+def test_a_run_killed_three_times_ends_as_the_undisturbed_one(devices, aims, tmp_path, undisturbed):
+    """After a step, while saving and at an epoch's end; each process on one of `devices`."""
+    subject = dataclasses.replace(KERASDIST, devices=devices)
+    chance = random.Random(2)
+    outcome = harness.disturb(Place(tmp_path), undisturbed, aims, chance=chance, subject=subject)
+    assert not outcome.problems
+    assert len(outcome.kills) == len(aims)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_says_how_to_go_on(number, code, tmp_path, undisturbed):
-    import random
-
-    run = tmp_path / "run"
-    exit_code, lines = harness.strike(run, "step", number, random.Random(5))
-    text = "".join(lines)
-    assert exit_code == code, text
-    assert "the same command continues" in text
-    assert json.loads((run / "result.json").read_text())["status"] == "interrupted"
-    steps = [int(p.name.split("-")[1]) for p in (run / "checkpoints").glob("step-*")]
-    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    # No step that was logged is lost.
-    assert max(steps) >= max(line["step"] for line in logged)
-    assert harness.finish(run)["weights_sha256"] == undisturbed["weights_sha256"]
-    assert harness.seen_once(run)
+@pytest.mark.parametrize(
+    ("number", "aims"),
+    [
+        (signal.SIGTERM, [Aim(STEP, 0.1), Aim(EDGE, 0.3, 0.01)]),
+        (signal.SIGINT, [Aim(CHECKPOINT, 0.3)]),
+    ],
+)
+def test_a_signal_saves_and_says_how_to_go_on(number, aims, tmp_path, undisturbed):
+    """Exit 143 or 130, status "interrupted", and no step is done again; `disturb` checks it."""
+    subject = dataclasses.replace(KERASDIST, devices=(1,))
+    outcome = harness.disturb(Place(tmp_path), undisturbed, aims, number, subject=subject)
+    assert not outcome.problems
+    assert [kill.code for kill in outcome.kills] == [128 + number] * len(aims)
+    assert outcome.num_again == 0
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):
-    run = tmp_path / "run"
-    first = harness.start(run, "--pause", "0.2")
-    for line in first.stdout:
-        if "step" in line:
-            break
-    second = harness.start(run)
-    output, _ = second.communicate()
-    first.kill()
-    first.communicate()
-    assert second.returncode == 2, output
-    assert str(first.pid) in output
+    place = Place(tmp_path)
+    first = Training(KERASDIST, place)
+    assert first.wait_for(lambda: bool(first.steps))
+    first.process.send_signal(signal.SIGSTOP)  # It must not end before the other has begun.
+    second = Training(KERASDIST, place)
+    code = second.end()
+    first.process.kill()
+    first.end()
+    assert code == 2, second.text
+    assert str(first.pid) in second.text
 
 
 def test_another_configuration_is_refused_with_the_differences(tmp_path):
-    run = tmp_path / "run"
-    harness.finish(run, "--epochs", "1")
-    other = harness.start(run, "--batch-size", "8", "--seed", "3", "--epochs", "2")
-    output, _ = other.communicate()
-    assert other.returncode == 2
-    assert "batch_size was 16 and is 8" in output
-    assert "seed was 0 and is 3" in output
-    more = harness.finish(run, "--epochs", "2")  # more epochs go on from the end
+    place = Place(tmp_path)
+    harness.finish(KERASDIST, place, "--epochs", "1")
+    other = Training(KERASDIST, place, "--batch-size", "8", "--seed", "3", "--epochs", "2")
+    assert other.end() == 2
+    assert "batch_size was 16 and is 8" in other.text
+    assert "seed was 0 and is 3" in other.text
+    harness.finish(KERASDIST, place, "--epochs", "2")  # more epochs go on from the end
+    more = evidence.result(place)
     assert more["epochs"] == 2
     assert more["examples_seen"] == 2 * 331
 

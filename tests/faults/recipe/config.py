@@ -12,4 +12,4 @@ class Config:
     seed: int = 0
     num_train: int = 331
     pause: float = 0.0
-    nan_at: int = -1
+    trained_on: str = ""  # A file: the examples that each shard of each step was trained on.

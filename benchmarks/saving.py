@@ -1,0 +1,309 @@
+"""What saving costs on recipes/cifar10, and how long a run that is far in takes to go on.
+
+python benchmarks/saving.py                   # both tables, about five minutes on two cores
+python benchmarks/saving.py --only saving     # or: --only resuming
+python benchmarks/saving.py --json saving.json
+
+Saving a few times a minute disappears in a machine's noise, so the run is saved much more often
+and the cost of one save is compared with 30 seconds of training. Resuming is measured from the
+start of a process to its first new step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "cifar10"
+EVERY_SECONDS = 30
+# Resuming: a data set of which 5,000 steps are not yet an epoch.
+NUM_EXAMPLES, NUM_FEATURES, BATCH_SIZE = 128_000, 64, 16
+NEAR, FAR = 5, 5000
+# The last one cannot be opened in the middle: it is read up to where the run stood.
+SOURCES = ("arrays", "file by index", "tf.data stream")
+
+
+def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
+    """Trains with and without saving in turn, and times each save where it happens."""
+    import kerasdist
+    from kerasdist.checkpoints import Store
+    from kerasdist.recovery import Recovery
+
+    recipe = kerasdist.load_recipe(RECIPE, source="synthetic", num_train=20_000)
+    data = recipe.build_data("train")
+
+    def train(save_every: str, steps: int) -> tuple[float, int]:
+        """Seconds of training (compiling is left out), and the bytes of its checkpoints."""
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "run"
+            kerasdist.fit(
+                recipe.build_model,
+                data,
+                batch_size=recipe.config.batch_size,
+                steps=steps,
+                steps_per_epoch=steps,  # No epoch ends before: what happens there is not of saving.
+                run_dir=folder,
+                save_every=save_every,
+                progress=False,
+            )
+            result = json.loads((folder / "result.json").read_text())
+            size = max(_bytes(path) for path in folder.glob("checkpoints/*"))
+        return result["examples_seen"] / result["examples_per_second"], size
+
+    never, often = "100000s", "1s"
+    tried_steps = 40
+    tried_seconds, size = train(never, tried_steps)
+    steps = max(20, int(tried_steps * seconds / tried_seconds))
+    on_path: list[Timing] = []
+    in_background: list[Timing] = []
+    plain, extra = [], []
+    for _ in range(pairs):
+        plain.append(train(never, steps)[0])
+        before = len(in_background)
+        with timed(Recovery, "save", on_path), timed(Store, "save", in_background):
+            with_saving = train(often, steps)[0]
+        # The last save comes after the training.
+        num_saves = len(in_background) - before - 1
+        extra.append((with_saving - plain[-1]) / max(1, num_saves))
+    snapshot = statistics.median(t.seconds for t in on_path)
+    cpu = statistics.median(t.cpu_seconds for t in in_background)
+    slower = statistics.median(extra)
+    return {
+        "steps": steps,
+        "training_seconds": round(statistics.median(plain), 2),
+        "saves": len(in_background),
+        "checkpoint_megabytes": round(size / 1e6, 1),
+        "snapshot_milliseconds": round(snapshot * 1e3, 2),
+        "background_milliseconds": round(
+            statistics.median(t.seconds for t in in_background) * 1e3, 1
+        ),
+        "background_cpu_milliseconds": round(cpu * 1e3, 1),
+        "slower_milliseconds_a_save": round(slower * 1e3, 1),
+        "percent_measured": round(100 * slower / EVERY_SECONDS, 3),
+        # If the thread that writes took all its time from the training.
+        "percent_at_most": round(100 * (snapshot + cpu) / EVERY_SECONDS, 3),
+    }
+
+
+class Timing(NamedTuple):
+    """Of one call: by the clock, and of this thread on a processor."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+@contextlib.contextmanager
+def timed(kind: type, name: str, timings: list[Timing]) -> Iterator[None]:
+    """Notes how long each call of a method takes."""
+    method = getattr(kind, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began, began_cpu = time.perf_counter(), time.thread_time()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            timings.append(Timing(time.perf_counter() - began, time.thread_time() - began_cpu))
+
+    setattr(kind, name, call)
+    try:
+        yield
+    finally:
+        setattr(kind, name, method)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def measure_resuming(repeats: int) -> dict[str, dict[str, Timing]]:
+    """From a process's start to its first new step: of a new run, and of two that go on."""
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _write_records(folder / "records.bin")
+        for source in SOURCES:
+            begun: dict[int, Path | None] = {0: None}
+            for steps in (NEAR, FAR):
+                begun[steps] = folder / f"{source}-{steps}"
+                process = _start(source, folder, begun[steps], steps, log_every=1000)
+                _, errors = process.communicate()
+                if process.returncode:
+                    raise RuntimeError(errors)
+            timings: dict[int, list[Timing]] = {steps: [] for steps in begun}
+            for _ in range(repeats):
+                for steps, run in begun.items():
+                    copy = folder / "run"
+                    if run is not None:
+                        shutil.copytree(run, copy)
+                    timings[steps].append(_first_step(source, folder, copy, steps + 1))
+                    shutil.rmtree(copy)
+            results[source] = {
+                f"after {steps}": Timing(
+                    round(statistics.median(t.seconds for t in found), 2),
+                    round(statistics.median(t.cpu_seconds for t in found), 2),
+                )
+                for steps, found in timings.items()
+            }
+    return results
+
+
+def _start(source: str, folder: Path, run: Path, steps: int, log_every: int) -> subprocess.Popen:
+    command = [sys.executable, __file__, "--train", source, "--records", folder / "records.bin"]
+    options = ["--run-dir", run, "--steps", steps, "--log-every", log_every]
+    return subprocess.Popen(
+        [str(part) for part in (*command, *options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _first_step(source: str, folder: Path, run: Path, step: int) -> Timing:
+    began = time.perf_counter()
+    process = _start(source, folder, run, FAR + 1000, log_every=1)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if f"step {step}, loss" in line:
+            timing = Timing(time.perf_counter() - began, _cpu_seconds(process.pid))
+            process.kill()
+            process.communicate()
+            return timing
+    raise RuntimeError(f"a run of {source!r} has no step {step}: {process.communicate()[1]}")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used so far; on a busy machine this says more than the clock."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _write_records(path: Path) -> None:
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    path.write_bytes(random.integers(0, 256, (NUM_EXAMPLES, NUM_FEATURES + 1), np.uint8).tobytes())
+
+
+def train(source: str, records: Path, run: Path, steps: int, log_every: int) -> None:
+    """What the processes do that are measured."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import kerasdist
+
+    class Rows:
+        def __init__(self) -> None:
+            self._rows = np.memmap(records, np.uint8, "r").reshape(-1, NUM_FEATURES + 1)
+
+        def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+            return self._rows[:, :-1].astype("float32"), self._rows[:, -1] % 10
+
+        def __len__(self) -> int:
+            return len(self._rows)
+
+        def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+            return self._rows[i, :-1].astype("float32"), self._rows[i, -1] % 10
+
+    def stream() -> tf.data.Dataset:
+        def parse(record):
+            row = tf.ensure_shape(tf.io.decode_raw(record, tf.uint8), [NUM_FEATURES + 1])
+            return tf.cast(row[:-1], tf.float32), row[-1] % 10
+
+        return tf.data.FixedLengthRecordDataset(str(records), NUM_FEATURES + 1).map(parse)
+
+    makers = dict(zip(SOURCES, (lambda: Rows().arrays(), Rows, stream), strict=True))
+    data = makers[source]()
+
+    def build() -> keras.Model:
+        layers = [keras.layers.Dense(32, activation="relu"), keras.layers.Dense(10)]
+        model = keras.Sequential([keras.Input((NUM_FEATURES,)), keras.layers.Rescaling(1 / 255)])
+        for layer in layers:
+            model.add(layer)
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    kerasdist.fit(build, data, batch_size=BATCH_SIZE, steps=steps, run_dir=run, log_every=log_every)
+
+
+def about() -> dict[str, Any]:
+    """Machine and versions, without which no number says anything."""
+    names = ("tensorflow", "keras", "numpy")
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}",
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in names},
+        },
+    }
+
+
+def _print(results: dict[str, Any]) -> None:
+    facts = results["about"]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    print(f"{facts['machine']}; load {facts['load'][0]}; {versions}; {facts['date']}\n")
+    if "saving" in results:
+        saving = results["saving"]
+        print(f"| one save of recipes/cifar10 ({saving['checkpoint_megabytes']} MB) | |\n|---|---|")
+        print(f"| snapshot, while the training waits | {saving['snapshot_milliseconds']} ms |")
+        wall, cpu = saving["background_milliseconds"], saving["background_cpu_milliseconds"]
+        print(f"| writing it in the background | {wall} ms, {cpu} ms of CPU |")
+        print(f"| training takes longer by | {saving['slower_milliseconds_a_save']} ms |")
+        print(f"| share of the training with `--save-every 30s` | {saving['percent_measured']}% |")
+        print(f"| the same if all that CPU were taken from it | {saving['percent_at_most']}% |\n")
+    if "resuming" in results:
+        cases = f"new run | after step {NEAR} | after step {FAR:,}"
+        print(f"| seconds (of CPU) to the first step | {cases} |\n|---|---|---|---|")
+        for source, row in results["resuming"].items():
+            cells = [f"{t.seconds:.1f} ({t.cpu_seconds:.1f})" for t in row.values()]
+            print(f"| {source} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=["saving", "resuming"])
+    parser.add_argument("--pairs", type=int, default=4, help="trainings with and without saving")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each training, about")
+    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
+    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    inner = parser.add_argument_group("used by the benchmark itself")
+    inner.add_argument("--train", choices=SOURCES)
+    inner.add_argument("--records", type=Path)
+    inner.add_argument("--run-dir", type=Path)
+    inner.add_argument("--steps", type=int)
+    inner.add_argument("--log-every", type=int)
+    given = parser.parse_args()
+    if given.train:
+        train(given.train, given.records, given.run_dir, given.steps, given.log_every)
+        return
+    results: dict[str, Any] = {"about": about()}
+    if given.only != "resuming":
+        results["saving"] = measure_saving(given.pairs, given.seconds)
+    if given.only != "saving":
+        results["resuming"] = measure_resuming(given.repeats)
+    _print(results)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
