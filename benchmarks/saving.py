@@ -259,6 +259,8 @@ def _print(results: dict[str, Any]) -> None:
     facts = results["about"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     print(f"{facts['machine']}; load {facts['load'][0]}; {versions}; {facts['date']}\n")
+    if facts["load"][0] > 1:
+        print("The machine was busy: differences by the clock, also negative ones, are noise.\n")
     if "saving" in results:
         saving = results["saving"]
         print(f"| one save of recipes/cifar10 ({saving['checkpoint_megabytes']} MB) | |\n|---|---|")

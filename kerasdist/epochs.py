@@ -229,7 +229,7 @@ class Loop:
         is_higher_better = any(word in name for word in _HIGHER_IS_BETTER)
         if self._best is None or (value > self._best if is_higher_better else value < self._best):
             self._best = value
-            self._engine.write_back("trainable", "other")
+            self._engine.write_back("trainable", "other", "optimizer")
             self._write_best(self._engine.ema_weights() if self._engine.settings.ema else None)
         else:
             self._write_missing_best()

@@ -32,6 +32,9 @@ class NotOwnFolderError(OSError):
 class OwnFolder:
     """The folder of a run that this process has locked (see `kerasdist.locks`).
 
+    Attributes:
+        times_lost: How often it was made again.
+
     Example:
         >>> import shutil, tempfile
         >>> folder = OwnFolder(tempfile.mkdtemp())
@@ -44,6 +47,7 @@ class OwnFolder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).absolute()
+        self.times_lost = 0
         self._guard = threading.Lock()
         # Open, so that no other folder gets the number of a removed one.
         self._descriptors: list[int] = []
@@ -100,6 +104,7 @@ class OwnFolder:
             self.path.mkdir()  # Fails if another process is quicker: then the folder is its own.
         except FileExistsError:
             raise NotOwnFolderError(self.path) from None
+        self.times_lost += 1
         self._add()
         # Before the lock: a folder with a lock alone could be neither continued nor begun.
         self._describe()

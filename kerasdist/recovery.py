@@ -93,7 +93,9 @@ def _reason(error: Exception) -> str:
         is_plain = not isinstance(error, NotOwnFolderError)
         text = os.strerror(error.errno) if is_plain else f"{error.filename}: {error.strerror}"
         return text.rstrip(".")
-    return str(error).split("\n")[0].rstrip(".")
+    text = str(error).split("\n")[0]
+    # h5py puts the time and numbers in parentheses.
+    return (text.split(" (")[0] if isinstance(error, RuntimeError) else text).rstrip(".")
 
 
 class _OwnStore:
@@ -136,6 +138,7 @@ class Recovery:
         # The step and `meta` that were handed over last, or that the run goes on from.
         self._last: tuple[int, Any] | None = None
         self._seen_attempts = 0
+        self._seen_losses = 0
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that verifies; says which were skipped, refuses another run's."""
@@ -206,6 +209,7 @@ class Recovery:
             self._trouble.failed(what, error)
             return error
         self._trouble.worked(what)
+        self._tell_loss()
         return None
 
     def close(self) -> None:
@@ -216,6 +220,7 @@ class Recovery:
 
     def _notice(self) -> bool:
         """Whether the newest snapshot could not be saved; tells so once."""
+        self._tell_loss()
         attempts, error = self._saver.outcome
         if attempts > self._seen_attempts:
             self._seen_attempts = attempts
@@ -224,6 +229,14 @@ class Recovery:
             else:
                 self._trouble.failed("a checkpoint", error)
         return error is not None and not self._saver.busy
+
+    def _tell_loss(self) -> None:
+        if self._folder.times_lost > self._seen_losses:
+            self._seen_losses = self._folder.times_lost
+            self._say(
+                f"the run's folder {self._folder.path} was gone and is made again: the training "
+                "goes on and saves there, but what was in it is lost"
+            )
 
     def _tell_differences(self, before: Mapping[str, Any]) -> None:
         names = circumstances.VERSIONS

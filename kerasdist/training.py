@@ -177,7 +177,13 @@ def fit(
         if folder is not None:
             stack.enter_context(RunLock(folder.path))
             folder.describe(
-                architecture.describe(model, element_spec(stream, augment)),
+                # Without augmentation where possible: so the model is fed when it is used.
+                architecture.describe(
+                    model,
+                    element_spec(stream, augment)
+                    if validation is None
+                    else validation.stream.element_spec,
+                ),
                 environment.describe(placement.names),
             )
             settings_kept = {

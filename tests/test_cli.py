@@ -376,6 +376,7 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
         "metrics.jsonl",
         "model.json",
         "result.json",
+        "tensorboard",
     ]
     result = json.loads((run / "result.json").read_text())
     assert result["status"] == "finished"

@@ -410,6 +410,22 @@ def test_a_mask_that_reaches_a_layer_of_ones_own_is_not_lost(tmp_path):
     assert exporting.compare(served, runtime, [batch]).is_small
 
 
+def test_initializers_and_regularizers_of_ones_own_do_not_go_into_the_file(tmp_path):
+    class Threes(keras.initializers.Initializer):
+        def __call__(self, shape, dtype=None):
+            return keras.ops.full(shape, 3.0, dtype)
+
+    def small(kernel):
+        return keras.ops.sum(kernel) * 1e-3
+
+    dense = keras.layers.Dense(2, kernel_initializer=Threes(), bias_regularizer=small)
+    served = served_of(keras.Sequential([keras.Input((4,)), dense]), x=((1, 4), "float32"))
+    path = tmp_path / "model.keras"
+    assert keras_file.write(served, path) == []
+    outputs = keras.models.load_model(path, safe_mode=True)(np.ones((1, 4), "float32"))
+    assert outputs.numpy().tolist() == [[12.0, 12.0]]
+
+
 def test_a_class_that_keras_cannot_describe_names_another_format(tmp_path):
     class Odd(kerasdist.Model):
         features = "x"

@@ -12,8 +12,8 @@ LAYERS = [
     {"errors", "interrupts", "messages", "processes"},
     {
         *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
-        *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums", "trust"},
-        "circumstances",
+        *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
+        *{"circumstances", "trust"},
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},

@@ -101,6 +101,15 @@ def test_each_of_the_three_is_what_its_name_says(tmp_path):
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_best_file_has_the_optimizer_of_its_step(devices, tmp_path):
+    """Plain Keras goes on training from it."""
+    train(sequential, tmp_path / "run", epochs=2, devices=devices)
+    plain = keras.models.load_model(tmp_path / "run" / runs.BEST)
+    assert int(plain.optimizer.iterations) == 8
+    assert np.abs(plain.optimizer.variables[2]).max() > 0
+
+
 def test_averaged_weights_are_loaded_where_there_are_any(tmp_path):
     history = train(sequential, tmp_path / "run", ema=0.9)
     raw = history.model.get_weights()

@@ -370,6 +370,25 @@ def test_best_is_of_the_monitored_value_and_survives_a_restart(tmp_path):
         fit(tmp_path / "typo", monitor="acuracy")
 
 
+def test_the_best_model_of_several_devices_has_its_optimizer(tmp_path):
+    history = fit(tmp_path / "run", devices=2, epochs=1)
+    best = keras.models.load_model(tmp_path / "run" / "best.keras")
+    assert int(best.optimizer.iterations) == 7
+    pairs = zip(best.optimizer.variables, history.model.optimizer.variables, strict=True)
+    for a, b in pairs:
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_the_best_of_before_a_restart_stays(tmp_path):
+    """Labels that have nothing to do with those of the training: the first epoch is the best."""
+    others = (Y + 1) % 3
+    history = interrupted(tmp_path / "run", (9,), validation_data=(X, others))
+    assert np.argmin(history.history["val_loss"]) == 0
+    best = keras.models.load_model(tmp_path / "run" / "best.keras")
+    found = kerasdist.evaluate(best, (X, others), batch_size=8)
+    assert found["loss"] == pytest.approx(history.history["val_loss"][0])
+
+
 def test_saving_that_fails_does_not_stop_the_training(tmp_path, monkeypatch, capsys):
     original = recovery.Store.save
     calls = []
@@ -521,6 +540,9 @@ def test_another_trouble_is_told_and_the_same_one_only_after_success(make, capsy
         trouble.failed("x", OSError(number, os.strerror(number), name))
     assert capsys.readouterr().out.count("could not write") == 2
     trouble.failed("y", OSError(28, "other words, with the time of day"))
+    trouble.failed("x", RuntimeError("Unable to flush (time = 1)"))
+    assert capsys.readouterr().out.count("Unable to flush. The training") == 1
+    trouble.failed("x", RuntimeError("Unable to flush (time = 2)"))
     trouble.worked("x")
     assert capsys.readouterr().out == ""
     trouble.worked("y")

@@ -508,7 +508,9 @@ def test_a_removed_folder_is_made_again(tmp_path, whole, longer, capsys, parent_
         pass  # Nobody holds it any more.
     fit(run, epochs=5)
     assert digest(run) == digest(longer)
-    assert "could not write" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.count(f"the run's folder {run} was gone and is made again") == 1
+    assert "could not write" not in out
 
 
 def test_a_folder_that_is_removed_again_and_again(tmp_path, whole, longer):

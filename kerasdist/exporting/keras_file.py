@@ -25,6 +25,7 @@ NEEDS_CLASSES = "the file needs the code of {names} when it is loaded: {reason}"
 
 def write(served: Served, path: Path) -> list[str]:
     """Writes the model as a functional one, or if that cannot be, as it is."""
+    _forget_training(served.model)
     try:
         with _called_through(served.model):
             model = _functional(served)
@@ -102,10 +103,28 @@ def _cast(layer: keras.layers.Layer, value: Any) -> Any:
     )
 
 
+def _forget_training(model: keras.Model) -> None:
+    """Takes initializers and the like of classes that plain Keras does not have out of layers.
+
+    A trained layer that only predicts does not use them, and a file names their classes.
+    """
+    for layer in pure.all_layers(model):
+        for name, value in list(vars(layer).items()):
+            kind = value if hasattr(value, "__name__") else type(value)
+            is_own = value is not None and not _is_keras(kind)
+            if name.endswith("_initializer") and is_own:
+                setattr(layer, name, keras.initializers.Zeros())
+            elif name.endswith(("_regularizer", "_constraint")) and is_own:
+                setattr(layer, name, None)
+
+
+def _is_keras(kind: Any) -> bool:
+    return str(kind.__module__).split(".")[0] == "keras"
+
+
 def _own_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Layers of classes that plain Keras does not have."""
-    layers = pure.all_layers(model)
-    return [v for v in layers if type(v).__module__.split(".")[0] != "keras"]
+    return [layer for layer in pure.all_layers(model) if not _is_keras(type(layer))]
 
 
 def _make_names_unique(model: keras.Model) -> None:

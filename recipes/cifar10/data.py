@@ -16,6 +16,7 @@ import numpy as np
 
 SOURCES = ("auto", "files", "tfds", "synthetic")
 NUM_CLASSES = 10
+NUM_TRAIN = 50_000
 CLASS_NAMES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
@@ -41,7 +42,8 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
         split: `"train"` or `"validation"`.
 
     Returns:
-        `{"image": uint8 [n, 32, 32, 3], "label": int64 [n]}`.
+        `{"image": uint8 [n, 32, 32, 3], "label": int64 [n]}`, and for training the `"index"` of
+        each image, by which its flips alternate.
 
     Example:
         >>> data = build_data(Config(source="synthetic", num_validation=20), "validation")
@@ -56,12 +58,59 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
         )
     source, folder = _locate(config)
     if source == "files":
-        return read_files(folder, split)
+        arrays = read_files(folder, split)
+    elif source == "tfds":
+        arrays = _read_tfds(folder, split)
+    else:
+        num_images = config.num_train if split == "train" else config.num_validation
+        # The split is part of the seed: no image is drawn for both.
+        arrays = make_synthetic(num_images, (config.synthetic_seed, list(FILES).index(split)))
+    if split == "train":
+        arrays["index"] = np.arange(len(arrays["label"]))
+    return arrays
+
+
+def build_augment(config):
+    """Returns `augment(batch, seed)` for the training images; None for `augmentation` "none".
+
+    Example:
+        >>> build_augment(Config(augmentation="none")) is None
+        True
+    """
+    from . import augmentation
+
+    if config.augmentation == "shift":
+
+        def augment(batch, seed, epoch):
+            return augmentation.translate_and_flip(batch, seed, epoch, first_flips=config.seed)
+
+        return augment
+    if config.augmentation == "tutorial":
+        return lambda batch, seed: augmentation.tutorial(batch, seed, config.crop_size)
+    return None
+
+
+def num_examples(config) -> int:
+    """Returns the number of training images, without reading them; CIFAR-10's if they are gone.
+
+    A trained model is built again where its data need not be.
+
+    Example:
+        >>> num_examples(Config(source="synthetic", num_train=20))
+        20
+    """
+    from kerasdist import KerasdistError
+
+    try:
+        source, folder, _ = _find(config)
+    except KerasdistError:
+        return NUM_TRAIN
+    if source == "synthetic":
+        return config.num_train
     if source == "tfds":
-        return _read_tfds(folder, split)
-    num_images = config.num_train if split == "train" else config.num_validation
-    # The split is part of the seed: no image is drawn for both.
-    return make_synthetic(num_images, (config.synthetic_seed, list(FILES).index(split)))
+        return _num_prepared(folder)
+    sizes = [(folder / name).stat().st_size for name in FILES["train"] if (folder / name).is_file()]
+    return sum(sizes) // RECORD_BYTES or NUM_TRAIN
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
@@ -117,7 +166,15 @@ def find_source(config) -> str:
 
 
 def _locate(config) -> tuple[str, Path | None]:
-    """The source, and the folder it is in."""
+    """The source, and the folder it is in; warns if it is synthetic and nobody asked for that."""
+    source, folder, reason = _find(config)
+    if reason is not None:
+        _warn_synthetic(reason)
+    return source, folder
+
+
+def _find(config) -> tuple[str, Path | None, str | None]:
+    """The source, the folder it is in, and why there is no real data where that is missed."""
     if config.source not in SOURCES:
         raise _error(
             f"Received `source` {config.source!r}.",
@@ -125,9 +182,9 @@ def _locate(config) -> tuple[str, Path | None]:
             "Set `source` to one of these, or leave it out.",
         )
     if config.source == "synthetic":
-        return "synthetic", None
+        return "synthetic", None, None
     if config.data_dir is not None:
-        return _locate_in(Path(config.data_dir).expanduser(), config.source)
+        return (*_locate_in(Path(config.data_dir).expanduser(), config.source), None)
     if config.source == "files":
         raise _error(
             "Received `source` 'files' without `data_dir`.",
@@ -139,7 +196,7 @@ def _locate(config) -> tuple[str, Path | None]:
     if folder is None:
         folder, reason = _download()
     if folder is not None:
-        return "tfds", folder
+        return "tfds", folder, None
     if config.source == "tfds":
         raise _error(
             "Received `source` 'tfds', and "
@@ -148,8 +205,7 @@ def _locate(config) -> tuple[str, Path | None]:
             "Prepare it where there is a network and give that folder as `data_dir`, or set "
             "`source` to synthetic.",
         )
-    _warn_synthetic(reason)
-    return "synthetic", None
+    return "synthetic", None, reason
 
 
 def _locate_in(data_dir: Path, source: str) -> tuple[str, Path]:
@@ -265,6 +321,18 @@ def _is_prepared(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return information.get("name") == "cifar10"
+
+
+def _num_prepared(folder: Path) -> int:
+    """How many training images the description of a prepared folder counts."""
+    information = json.loads((folder / "dataset_info.json").read_text())
+    lengths = [
+        int(length)
+        for split in information.get("splits", [])
+        if split.get("name") == "train"
+        for length in split.get("shardLengths", [])
+    ]
+    return sum(lengths) or NUM_TRAIN
 
 
 def _version(folder: Path) -> list[int]:

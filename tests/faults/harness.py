@@ -218,7 +218,6 @@ def main() -> int:
         return 1
     print(f"two undisturbed runs agree; one takes {undisturbed.seconds:.1f} s", flush=True)
     totals = Totals(subject, number, arguments.seed, arguments.runs)
-
     is_failure = threading.Event()
 
     def one(index: int) -> Outcome | None:
@@ -238,6 +237,7 @@ def main() -> int:
             _tell(outcome, totals, arguments.json)
             if outcome.problems and not arguments.baseline:
                 is_failure.set()
+                print(f"  kept in {outcome.place.folder}", flush=True)
             else:
                 shutil.rmtree(outcome.place.folder, ignore_errors=True)
     print(totals.table())
@@ -251,8 +251,6 @@ def _tell(outcome: Outcome, totals: Totals, path: Path | None) -> None:
     print(f"run {outcome.place.folder.name}: killed {moments}; {outcome.ending}")
     for problem in outcome.problems:
         print(f"  {problem}")
-    if outcome.problems:
-        print(f"  see {outcome.place.folder}")
     print(totals.line(), flush=True)
     if path is not None:
         draft = path.with_name(f".{path.name}")
