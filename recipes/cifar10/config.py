@@ -103,7 +103,7 @@ class Config(OptimizerConfig):
     )
     seed: int = field(default=0, metadata={"help": "seed of the initial weights and the shuffling"})
     num_train: int = field(
-        default=6500, metadata={"help": "training images of the synthetic set; others have theirs"}
+        default=5000, metadata={"help": "training images of the synthetic set; others have theirs"}
     )
     num_validation: int = field(
         default=2000,

@@ -396,7 +396,7 @@ def _warn_synthetic(reason: str) -> None:
 
 
 def make_synthetic(num_images: int, seed, chunk: int = 1000) -> dict[str, np.ndarray]:
-    """Draws striped discs: the class is the direction and the width of the stripes.
+    """Draws patterned discs: the class is the pattern and its width.
 
     Position, phase, contrast, colours and background are random, so that neither the mean colour
     nor any single pixel tells the class.
@@ -434,12 +434,30 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     y, x = pixels[None, :, None, None], pixels[None, None, :, None]
     center_y, center_x = uniform(12, 20), uniform(12, 20)
 
-    # Five directions of stripes, each in a narrow and a wide version.
+    # Five patterns, each in a narrow and a wide version. The mirror image of each is of its class,
+    # so that flips are as harmless as in photographs.
     label = labels.astype(np.float32)[:, None, None, None]
-    angle = (label % 5) * np.float32(np.pi / 5) + uniform(-0.12, 0.12)
-    wavelength = np.where(label < 5, np.float32(3.6), np.float32(7.0)) * uniform(0.9, 1.1)
-    along = x * np.cos(angle) + y * np.sin(angle)
-    stripes = np.sin(2 * np.pi * along / wavelength + uniform(0, 2 * np.pi))
+    angle = uniform(-0.12, 0.12)
+    number = (
+        2
+        * np.float32(np.pi)
+        / (np.where(label < 5, np.float32(3.6), np.float32(7.0)) * uniform(0.9, 1.1))
+    )
+    right, down = x - center_x, y - center_y
+    along = number * (right * np.cos(angle) + down * np.sin(angle))
+    across = number * (down * np.cos(angle) - right * np.sin(angle))
+    phase, other = uniform(0, 2 * np.pi), uniform(0, 2 * np.pi)
+    rising, falling = (along + across) / np.sqrt(2), (along - across) / np.sqrt(2)
+    pattern = np.choose(
+        labels[:, None, None, None] % 5,
+        [
+            np.sin(along + phase),
+            np.sin(across + phase),
+            np.sin(np.hypot(along, across) + phase),
+            np.sin(along + phase) * np.sin(across + other) * np.sqrt(2),
+            np.sin(rising + phase) * np.sin(falling + other) * np.sqrt(2),
+        ],
+    ).astype(np.float32)
 
     distance = np.sqrt((x - center_x) ** 2 + (y - center_y) ** 2)
     disc = np.clip(uniform(7, 11) - distance, 0, 1)
@@ -448,7 +466,7 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     # Each channel has its own strength and sign, so that only the pattern is common to a class.
     colour = random.choice(np.float32([-1, 1]), (num_images, 1, 1, 3)) * uniform(20, 60, 3)
     disc_colour = uniform(40, 215, 3)
-    picture = background + disc * (disc_colour - background + colour * stripes)
+    picture = background + disc * (disc_colour - background + colour * pattern)
     picture += random.normal(0, 20, picture.shape).astype(np.float32)
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 
