@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasdist import pure
+from kerasdist import ownership, pure
 from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
 from kerasdist.errors import DivergedError, KerasdistError, closest
@@ -124,7 +124,8 @@ class Loop:
                 self.epoch, None if self._plan.steps else self._plan.epochs, self.logs
             )
             self._write_log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
-            self._summaries.epoch(self.step, self.logs)
+            if self._has_own_folder():
+                self._summaries.epoch(self.step, self.logs)
             self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
@@ -153,7 +154,7 @@ class Loop:
             if outcome.num_steps:
                 self._left_out = 0
                 self._log(outcome.loss)
-                if outcome.seen is not None:
+                if outcome.seen is not None and self._has_own_folder():
                     self._summaries.step(self.step, outcome.seen, self._meter)
                 if self._hooks.every_train_batch:
                     logs = metric_results(self._engine)
@@ -270,6 +271,13 @@ class Loop:
             return self._recovery.attempt(what, write)
         write()
         return None
+
+    def _has_own_folder(self) -> bool:
+        """Summaries are written by path, like all the rest: into no folder of somebody else's."""
+        folder = self._folder
+        if folder is None:
+            return True
+        return self._attempt("summaries", lambda: ownership.ensure(folder.path)) is None
 
     def _arrays(self) -> dict[str, Any]:
         return self._engine.snapshot() | self._hooks.state()

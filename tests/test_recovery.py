@@ -3,13 +3,14 @@
 import errno
 import json
 import os
+import shutil
 import signal
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from faulty_files import FaultyFiles, fail_with
+from faulty_files import FaultyFiles, QuickFiles, fail_with
 
 import kerasdist
 from kerasdist import circumstances, epochs, recovery, runs
@@ -49,7 +50,15 @@ class StopAt(keras.callbacks.Callback):
 
 
 def fit(folder, data=(X, Y), **options):
-    defaults = {"batch_size": 8, "epochs": 4, "save_every": 3, "progress": False}
+    # One shard a device compiles sooner than the four of `deterministic`.
+    shards = options.get("devices", 1)
+    defaults = {
+        "batch_size": 8,
+        "epochs": 4,
+        "save_every": 3,
+        "shards": shards,
+        "progress": False,
+    }
     return kerasdist.fit(build, data, run_dir=folder, **{**defaults, **options})
 
 
@@ -68,7 +77,7 @@ def digest(folder):
 def test_a_run_goes_on_within_an_epoch_with_all_its_history(tmp_path):
     options = {"deterministic": True, "ema": 0.9, "validation_data": (X, Y), "log_every": 1}
     whole = fit(tmp_path / "whole", **options)
-    parts = interrupted(tmp_path / "parts", (5, 13, 14, 22), **options)
+    parts = interrupted(tmp_path / "parts", (5, 14), **options)
     assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
     assert whole.history == parts.history
     assert whole.epoch == parts.epoch
@@ -360,7 +369,7 @@ def test_at_most_ten_steps_in_a_row_are_left_out(tmp_path):
 def test_best_is_of_the_monitored_value_and_survives_a_restart(tmp_path):
     options = {"validation_data": (X, Y), "monitor": "val_accuracy", "deterministic": True}
     whole = fit(tmp_path / "whole", **options)
-    interrupted(tmp_path / "parts", (9, 17), **options)
+    interrupted(tmp_path / "parts", (17,), **options)
     best = [keras.models.load_model(tmp_path / name / "best.keras") for name in ("whole", "parts")]
     for a, b in zip(best[0].get_weights(), best[1].get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -382,7 +391,7 @@ def test_the_best_model_of_several_devices_has_its_optimizer(tmp_path):
 def test_the_best_of_before_a_restart_stays(tmp_path):
     """Labels that have nothing to do with those of the training: the first epoch is the best."""
     others = (Y + 1) % 3
-    history = interrupted(tmp_path / "run", (9,), validation_data=(X, others))
+    history = interrupted(tmp_path / "run", (13,), validation_data=(X, others))
     assert np.argmin(history.history["val_loss"]) == 0
     best = keras.models.load_model(tmp_path / "run" / "best.keras")
     found = kerasdist.evaluate(best, (X, others), batch_size=8)
@@ -534,6 +543,27 @@ def test_a_step_whose_save_failed_is_due_again_at_once_where_it_is_due(make):
     assert recovered.load().step == 10
 
 
+def test_a_folder_that_is_lost_while_a_checkpoint_is_written_is_made_again(make, tmp_path, capsys):
+    class Removing(QuickFiles):
+        removed = 0
+
+        def mkdir(self, path):
+            if not self.removed and path.name.startswith("tmp-save"):
+                shutil.rmtree(tmp_path)
+                self.removed += 1
+            os.mkdir(path)
+
+    files = Removing()
+    recovered = make(SaveEvery(steps=5), files=files)
+    handed_over(recovered, 5)
+    assert files.removed
+    assert not recovered.is_due(6)
+    out = capsys.readouterr().out
+    assert "was gone and is made again" in out
+    assert "could not write" not in out
+    assert recovered.load().step == 5
+
+
 def test_another_trouble_is_told_and_the_same_one_only_after_success(make, capsys):
     trouble = recovery.Trouble(print)
     for number, name in ((28, "a"), (28, "b"), (30, "a"), (28, "c")):
@@ -581,7 +611,7 @@ def test_the_end_of_an_epoch_is_not_repeated_if_it_was_saved(tmp_path, known):
     if not known:
         options["batch_size"] = None
     fit(tmp_path / "whole", data, **options)
-    interrupted(tmp_path / "parts", (9, 16), data, callbacks=[counted], **options)
+    interrupted(tmp_path / "parts", (9,), data, callbacks=[counted], **options)
     assert counted.ended == [0, 1, 2, 3]
     assert counted.tested == [7, 14, 21, 28]
     assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
@@ -596,8 +626,12 @@ def test_the_last_step_of_an_epoch_is_saved_once_with_its_end(tmp_path, monkeypa
         original(self, step, arrays, meta)
 
     monkeypatch.setattr(recovery.Recovery, "save", save)
+    monkeypatch.setattr(epochs, "SECONDS_PER_CALL", 100.0)  # A call ends where a save is due.
     fit(tmp_path / "run", save_every=7, epochs=2)
     assert list(dict.fromkeys(saves)) == [(7, 1, 0), (14, 2, 0)]
+    saves.clear()
+    fit(tmp_path / "threes", save_every=3, epochs=2)
+    assert list(dict.fromkeys(saves)) == [(3, 0, 3), (6, 0, 6), (9, 1, 2), (12, 1, 5), (14, 2, 0)]
     saves.clear()
     fit(tmp_path / "steps", save_every=3, epochs=1, steps=6, steps_per_epoch=3)
     assert list(dict.fromkeys(saves)) == [(3, 1, 0), (6, 2, 0)]

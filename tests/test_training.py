@@ -288,6 +288,8 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
         "checkpoints",
         "lock",
         "config.json",
+        "environment.json",
+        "model.json",
         "metrics.jsonl",
         "final.keras",
         "result.json",

@@ -84,7 +84,7 @@ def test_t3_the_average_of_the_weights_is_kept_beside_them(replicas):
     w = average = np.zeros((3, 1))
     for step in range(5):
         w = w - 0.1 * mse_gradient(X, Y, w)
-        decay = min(0.5, (1 + step) / (10 + step))
+        decay = min(0.5, (2 + step) / (11 + step))
         average = decay * average + (1 - decay) * w
     np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-4)
     np.testing.assert_allclose(history.ema_weights[0], average, rtol=1e-4)
