@@ -65,8 +65,8 @@ class SaveEvery:
 class Trouble:
     """Tells once that the run's folder cannot be written, and once that it can be again."""
 
-    def __init__(self, say: Callable[[str], None]):
-        self._say = say
+    def __init__(self, warn: Callable[[str], None]):
+        self._warn = warn
         self._failing: set[str] = set()
         self._told: set[str] = set()
 
@@ -75,7 +75,7 @@ class Trouble:
         reason = _reason(error)
         if reason not in self._told:
             self._told.add(reason)
-            self._say(
+            self._warn(
                 f"could not write {what}: {reason}. The training goes on and this is tried again; "
                 "the checkpoints before are as they were."
             )
@@ -84,7 +84,7 @@ class Trouble:
         self._failing.discard(what)
         if self._told and not self._failing:
             self._told.clear()
-            self._say("writing to the run's folder works again")
+            self._warn("writing to the run's folder works again")
 
 
 def _reason(error: Exception) -> str:
@@ -123,17 +123,17 @@ class Recovery:
         every: SaveEvery,
         keep: int,
         identity: Mapping[str, Any],
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
         # Not the folders above: they are made again with all that belongs to a run, or not at all.
         self._store = Store(folder.absolute() / CHECKPOINTS, keep=keep, make_parents=False)
         self._folder = OwnFolder(folder)
         self._saver = BackgroundSaver(_OwnStore(self._folder, self._store))
-        self._every, self._say, self._clock = every, say, clock
+        self._every, self._warn, self._clock = every, warn, clock
         self._identity = {**identity, **circumstances.compiler()}
         self._made_with = circumstances.made_with()
-        self._trouble = Trouble(say)
+        self._trouble = Trouble(warn)
         self._last_time = clock()
         # The step and `meta` that were handed over last, or that the run goes on from.
         self._last: tuple[int, Any] | None = None
@@ -144,7 +144,7 @@ class Recovery:
         """The newest checkpoint that verifies; says which were skipped, refuses another run's."""
         found = self._store.newest()
         for path, reason in self._store.skipped:
-            self._say(f"skipped the checkpoint {path.name}: {reason}")
+            self._warn(f"skipped the checkpoint {path.name}: {reason}")
         if found is None and self._store.skipped:
             raise KerasdistError(
                 f"Received a run whose checkpoints are all damaged, in {self._store.folder}. "
@@ -233,7 +233,7 @@ class Recovery:
     def _tell_loss(self) -> None:
         if self._folder.times_lost > self._seen_losses:
             self._seen_losses = self._folder.times_lost
-            self._say(
+            self._warn(
                 f"the run's folder {self._folder.path} was gone and is made again: the training "
                 "goes on and saves there, but what was in it is lost"
             )
@@ -245,7 +245,7 @@ class Recovery:
         known = [name for name in names if name in before]
         different = _differences(before, self._made_with, known)
         if different:
-            self._say(
+            self._warn(
                 f"the run was saved under other circumstances: {'; '.join(different)}. It goes on, "
                 "but may not end with the bits of a run that was never stopped"
             )

@@ -91,6 +91,15 @@ class Reporter:
         if self.mode == "lines":
             self._print(text)
 
+    def warn(self, text: str) -> None:
+        """Something the user must hear of, whatever the mode: silence is for progress."""
+        if self.mode == "lines":
+            self._print(text)
+        elif self.mode == "json":
+            self.event("warning", message=text)
+        else:
+            print(f"kerasdist: {text}", file=sys.stderr, flush=True)
+
     def event(self, kind: str, **fields: Any) -> None:
         if self.mode == "json":
             self._print(as_json({"event": kind, **fields}))

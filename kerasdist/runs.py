@@ -211,6 +211,8 @@ def save_model(model, path: Path) -> str:
     """
     try:
         model.save(path)
+    except OSError:
+        raise  # A full disk says nothing about the model.
     except Exception as error:  # noqa: BLE001 - whatever it is, the weights come first
         weights = path.with_name("tmp.weights.h5")
         model.save_weights(weights)

@@ -338,30 +338,34 @@ class Engine:
 
     def _test_replica(self, replica, batch, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
+        settings = self.settings
         example = read(self.model, batch)
-        cut = Cut(example, self.placement.num_replicas, self.placement, replica)
+        cut = Cut(example, settings.shards, self.placement, replica)
         trainable = [v.read_value() for v in (self._ema if use_ema else self._state["trainable"])]
         other = [v.read_value() for v in self._state["other"]]
-        seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
+        seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
-        index, part, shard = cut.shard(0, denominators)
-        forward = pure.forward(
-            self.model,
-            self.roles,
-            (trainable, other, seeds.of_shard(index)),
-            part,
-            shard=shard,
-            training=False,
-            with_metrics=not self.settings.gather_metrics,
-        )
-        terms = [only_if(shard.num_examples > 0, m) for m in forward.metrics]
-        packing = sums.Packing.of(terms)
+        packing = sums.Packing.of(self._state["metrics"])
+
+        def shard_terms(local_index):
+            index, part, shard = cut.shard(local_index, denominators)
+            forward = pure.forward(
+                self.model,
+                self.roles,
+                (trainable, other, seeds.of_shard(index)),
+                part,
+                shard=shard,
+                training=False,
+                with_metrics=not settings.gather_metrics,
+            )
+            terms = packing.pack([only_if(shard.num_examples > 0, m) for m in forward.metrics])
+            return terms, self._rows(forward.outputs, shard)
+
+        own, rows = self._over_shards(shard_terms, cut.per_replica)
         totals = sums.over_replicas(
-            packing.pack(terms),
-            self.placement.num_replicas,
-            fixed_order=self.settings.deterministic,
+            own, self.placement.num_replicas, fixed_order=settings.deterministic
         )
-        rows = self._gather(self._rows(forward.outputs, shard))
+        rows = self._gather(rows)
         metrics = self._new_metrics(packing.unpack(totals), example, rows)
         with tf.control_dependencies(self._assign("metrics", metrics)):
             status = tf.constant(REACHED) + 0

@@ -39,8 +39,8 @@ class Summaries:
     Trouble in writing is told once and stops nothing.
     """
 
-    def __init__(self, run: Path | None, every: int | None, say: Callable[[str], None]):
-        self._every, self._say = every, say
+    def __init__(self, run: Path | None, every: int | None, warn: Callable[[str], None]):
+        self._every, self._warn = every, warn
         self._files = EventFiles((run or Path()) / FOLDER)
         self._has_graph = False
         self._told = False
@@ -113,7 +113,7 @@ class Summaries:
             self._files.abandon()
             if not self._told:
                 self._told = True
-                self._say(
+                self._warn(
                     f"could not write summaries to {self._files.folder}: {error}. The training "
                     "goes on and writing is tried again."
                 )

@@ -201,7 +201,7 @@ def fit(
                 every=every,
                 keep=keep,
                 identity={**identity.of_model(model), **identity.of_data(stream), **settings_kept},
-                say=reporter.say,
+                warn=reporter.warn,
             )
             stack.callback(recovery.close)
             saved = recovery.load()
@@ -220,7 +220,7 @@ def fit(
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         run = folder.path if folder is not None else None
-        summaries = Summaries(run, summary_every, reporter.say)
+        summaries = Summaries(run, summary_every, reporter.warn)
         stack.callback(summaries.close)
         loop = Loop(
             engine,

@@ -82,6 +82,38 @@ def test_everything_at_once_has_the_same_bits(shards, counts):
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("gathered", [False, True])
+def test_logs_have_the_same_bits(gathered):
+    """A near tie of two validations must not choose another epoch on other devices."""
+
+    def build():
+        model = convolutional()
+        if gathered:  # A mean over the batch does not add up over shards.
+            accuracy = keras.metrics.sparse_categorical_accuracy
+            mean = lambda y, p: keras.ops.mean(accuracy(y, p)) / 3  # noqa: E731
+            model.compile(keras.optimizers.Adam(0.01), model.loss, metrics=[mean])
+        return model
+
+    def logs(replicas):
+        history = kerasdist.fit(
+            build,
+            (IMAGES, LABELS),
+            validation_data=(IMAGES[:37] + 1, LABELS[:37]),
+            batch_size=16,
+            epochs=2,
+            devices=replicas,
+            shards=4,
+            deterministic=True,
+            ema=0.9,
+            progress=False,
+        )
+        return {k: v for k, v in history.history.items() if "second" not in k}
+
+    first = logs(1)
+    assert {"loss", "val_loss"} < first.keys()
+    assert first == logs(2) == logs(4)
+
+
 @pytest.mark.parametrize("build", [masked_recurrent, attention])
 def test_sequence_models_have_the_same_bits(build):
     targets = RANDOM.normal(size=(21, 7, 3)).astype("float32")

@@ -443,7 +443,7 @@ def make(tmp_path):
 
     def make(every, clock=None, files=None, **identity):
         recovered = recovery.Recovery(
-            tmp_path, every=every, keep=2, identity=identity, say=print, clock=clock or Clock()
+            tmp_path, every=every, keep=2, identity=identity, warn=print, clock=clock or Clock()
         )
         if files is not None:
             recovered._store._files = files

@@ -95,6 +95,16 @@ def test_json_lines_are_objects_that_every_reader_accepts():
     ]
 
 
+@pytest.mark.parametrize("mode", ["lines", "json", "silent"])
+def test_warnings_are_heard_in_every_mode(mode, capsys):
+    told, stream = reporter(mode)
+    told.warn("the disk is full")
+    heard = stream.getvalue() + capsys.readouterr().err
+    assert "the disk is full" in heard
+    if mode == "json":
+        assert json.loads(heard) == {"event": "warning", "message": "the disk is full"}
+
+
 def test_silence_is_silent():
     silent, stream = reporter("silent")
     silent.say("x")

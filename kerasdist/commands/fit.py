@@ -118,6 +118,8 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
     except DivergedError as error:
         folder.stop("diverged", str(error))
         raise
+    except RunLockedError:
+        raise  # The folder is another process's.
     except KerasdistError as error:
         if getattr(error, "during_run", False):
             folder.stop("failed", str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import tempfile
 import zipfile
 from collections import Counter
@@ -21,8 +20,6 @@ from tests.faults.strikes import EPOCHS, EXAMPLES, STEPS_PER_EPOCH, Place, Subje
 
 # What training decides; the rest (rates, devices) may differ between two runs.
 _METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
-# A validation batch is cut by the number of devices, so its sums are rounded differently.
-_ROUNDING = 1e-5
 _IN_RESULT = ("status", "steps", "epochs", "examples_seen", "weights_sha256", *_METRICS)
 _IN_LOG = ("kind", "step", "epoch", *_METRICS)
 
@@ -163,7 +160,7 @@ def differences(place: Place, other: Place) -> list[str]:
     found = [
         f"{name} is {mine.get(name)!r}, undisturbed {theirs[name]!r}"
         for name in _IN_RESULT
-        if not _same(name, mine.get(name), theirs[name])
+        if mine.get(name) != theirs[name]
     ]
     found += _unequal("the last checkpoint's", state(place), state(other))
     models = ("best.keras", "final.keras")
@@ -176,12 +173,6 @@ def differences(place: Place, other: Place) -> list[str]:
     return found
 
 
-def _same(name: str, mine: Any, theirs: Any) -> bool:
-    if name.startswith("val_") and mine is not None:
-        return math.isclose(mine, theirs, rel_tol=_ROUNDING)
-    return bool(mine == theirs)
-
-
 def _unequal(what: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     names = sorted({*mine, *theirs})
     return [f"{what} {name} differ" for name in names if mine.get(name) != theirs.get(name)]
@@ -189,7 +180,7 @@ def _unequal(what: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> l
 
 def _unequal_lines(mine: list[dict], theirs: list[dict]) -> list[str]:
     for number, (one, two) in enumerate(zip(mine, theirs, strict=False), start=1):
-        if one.keys() != two.keys() or not all(_same(k, one[k], two[k]) for k in two):
+        if one != two:
             return [f"line {number} of metrics.jsonl is {one}, undisturbed {two}"]
     if len(mine) != len(theirs):
         return [f"metrics.jsonl has {len(mine)} lines, undisturbed {len(theirs)}"]
