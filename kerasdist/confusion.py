@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
 from kerasdist.predictions import Classes, is_class_number
+from kerasdist.views import acting_as
 
 # The matrix of so many classes takes 32 MB.
 MOST_CLASSES = 2000
@@ -152,12 +152,10 @@ class Tally(keras.metrics.Metric):
         return Counts(self.classes.names, self._matrix.numpy(), groups)
 
 
-@contextlib.contextmanager
-def counting(model: keras.Model, tally: Tally) -> Iterator[None]:
-    """Lets an evaluation of `model` update `tally` too, from the same outputs.
+def counting(model: keras.Model, tally: Tally) -> Any:
+    """A context in which an evaluation of `model` updates `tally` too, from the same outputs.
 
-    A class of its own for the while: `metrics` and `compute_metrics` are where Keras lets a model
-    have metrics of its own, and compiling anew would lose what the model was compiled with. A model
+    `metrics` and `compute_metrics` are where Keras lets a model have metrics of its own. A model
     with its own `compute_metrics` gets whole batches in order, which groups need.
     """
     kind = type(model)
@@ -171,9 +169,4 @@ def counting(model: keras.Model, tally: Tally) -> Iterator[None]:
             tally.update_state(y, y_pred)
             return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    Counting.__name__, Counting.__qualname__ = kind.__name__, kind.__qualname__
-    object.__setattr__(model, "__class__", Counting)
-    try:
-        yield
-    finally:
-        object.__setattr__(model, "__class__", kind)
+    return acting_as(model, Counting)

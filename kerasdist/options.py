@@ -352,6 +352,7 @@ def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
         "which": _WHICH,
         "split": Option(Literal["train", "validation"], "validation", "train or validation"),
         "steps": _count(None, "batches to read; all by default"),
+        "tta": Option(bool, False, "also with test-time augmentation, where the recipe has views"),
         **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
     }
     run, others, values = _parse_run(own, argv, "evaluate")

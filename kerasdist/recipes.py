@@ -50,12 +50,16 @@ class Recipe:
 
     def build_augment(self) -> Any:
         """The recipe's `augment(batch, seed)` for the training data, or None."""
-        build = getattr(_import_part(self.path, "data"), "build_augment", None)
+        build = self.optional("build_augment")
         return build(self.config) if build else None
+
+    def optional(self, name: str) -> Any:
+        """What a recipe's data.py may have besides `build_data`; None if it has not."""
+        return getattr(_import_part(self.path, "data"), name, None)
 
     def source(self) -> str:
         """Where the data comes from: "files", "tfds", "synthetic", or "recipe" if it has no say."""
-        find = getattr(_import_part(self.path, "data"), "find_source", None)
+        find = self.optional("find_source")
         return find(self.config) if find else "recipe"
 
     def _function(self, part: str, name: str) -> Callable[..., Any]:

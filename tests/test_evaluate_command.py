@@ -94,6 +94,34 @@ def test_counts_do_not_depend_on_devices_and_batches(command, run, alone):
     assert found["accuracy"] == pytest.approx(alone["accuracy"], rel=1e-6)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_test_time_augmentation_averages_the_outputs_and_is_reported_apart(
+    command, run, alone, devices
+):
+    (found,) = command("evaluate", run, "--json", "--tta", "--devices", devices).objects
+    data = kerasdist.load_recipe(run / "config.json").build_data("validation")
+    image, label = data["image"], data["label"]
+    views = [image, image[:, :, ::-1], image + 3]
+    logits = np.mean([kerasdist.predict(run, {**data, "image": v}) for v in views], axis=0)
+    assert found["tta"]["accuracy"] == pytest.approx(np.mean(logits.argmax(-1) == label))
+    powers = np.exp(logits.astype("float64"))
+    likelihood = (powers / powers.sum(-1, keepdims=True))[np.arange(100), label]
+    assert found["tta"]["loss"] == pytest.approx(-np.log(likelihood).mean(), rel=1e-5)
+    assert found["tta"]["loss"] != pytest.approx(alone["loss"], rel=1e-3)
+    assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    done = command("evaluate", run, "--tta")
+    assert done.lines[1].startswith("with test-time augmentation: loss = ")
+
+
+def test_test_time_augmentation_needs_views(command, tmp_path):
+    without = classifier_recipe.DATA.replace("build_views", "no_views")
+    recipe = classifier_recipe.write(tmp_path / "small", data=without)
+    command("fit", recipe, "--epochs", 1, "--quiet", "--run-dir", tmp_path / "run")
+    done = command("evaluate", tmp_path / "run", "--tta")
+    assert done.code == 2
+    assert "build_views(config)" in done.err
+
+
 def test_steps_and_split_choose_the_examples(command, run, truth):
     labels, answers = truth
     (found,) = command("evaluate", run, "--json", "--steps", 2, "--batch-size", 10).objects

@@ -18,7 +18,7 @@ LAYERS = [
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
     {"additivity", "architecture", "arrays", "data", "loops", "optimizers", "shards", "updates"},
-    {"exports", "observing", "predictions"},
+    {"exports", "observing", "predictions", "views"},
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
     {"feeding", "hooks", "loading"},
     {"epochs", "exporting"},

@@ -142,3 +142,14 @@ def test_the_weights_of_a_model_that_cannot_be_described_are_saved(tmp_path):
     models[1].load_weights(tmp_path / "final.keras")
     np.testing.assert_array_equal(outputs[0], models[1](np.ones((1, 4))))
     assert runs.save_model(small_model(), tmp_path / "whole.keras") == "model"
+
+
+def test_a_full_disk_is_no_reason_to_save_less(tmp_path, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    model = small_model()
+    monkeypatch.setattr(model, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        runs.save_model(model, tmp_path / "final.keras")
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from kerasdist.options import parse_fit
 from kerasdist.predictions import classes_of_run
 from kerasdist.recipes import Recipe
 from kerasdist.reporting import as_json, as_text
+from kerasdist.views import averaging
 
 # A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
 MOST_COLUMNS = 20
@@ -29,20 +30,23 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
     job = Job(parse_fit([str(run)]))
+    views = optional.views(job.recipe) if options["tta"] else None
     data = job.build_data(options["split"])
     model = load(run, options["which"])
-    results, counts = measure(
-        model,
-        data,
-        tally_for(model, run, job.recipe, options["split"]),
-        batch_size=options["batch_size"],
-        steps=options["steps"],
-        devices=names,
-    )
+    arguments = {"batch_size": options["batch_size"], "steps": options["steps"], "devices": names}
+    tally = tally_for(model, run, job.recipe, options["split"])
+    results, counts = measure(model, data, tally, **arguments)
+    with_views = {}
+    if views is not None:
+        with averaging(model, views):
+            with_views = training.evaluate(model, data, **arguments)
     if options["json"]:
-        print(as_json({**results, **(_fields(counts) if counts is not None else {})}))
+        fields = _fields(counts) if counts is not None else {}
+        print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
     elif not options["quiet"]:
         print(as_text(results))
+        if views is not None:
+            print(f"with test-time augmentation: {as_text(with_views)}")
         if counts is not None:
             print_counts(counts)
     return 0

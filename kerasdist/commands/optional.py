@@ -2,7 +2,8 @@
 
 `CLASS_NAMES`: a name for each class. `build_groups(config, split)`: for each kind of group the name
 of every example's group. `read_examples(config, paths)`: files as the model's features, one example
-a file, and `EXAMPLE_SUFFIXES`: which files of a folder these are.
+a file, and `EXAMPLE_SUFFIXES`: which files of a folder these are. `build_views(config)`: a function
+of the model's features that returns a list of views of them, for test-time augmentation.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ def recipe_of(run: Path) -> Recipe | None:
 
 
 def _part(recipe: Recipe | None, name: str) -> Any:
-    if recipe is None:
-        return None
-    return getattr(recipes._import_part(recipe.path, "data"), name, None)
+    return None if recipe is None else recipe.optional(name)
 
 
 def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
@@ -53,6 +52,17 @@ def groups(recipe: Recipe | None, split: str) -> dict[str, np.ndarray]:
             'lists, one name an example, such as {"speaker": names}. Correct it in data.py.'
         )
     return {str(kind): np.asarray(names) for kind, names in found.items() if len(names)}
+
+
+def views(recipe: Recipe | None) -> Any:
+    """The function that makes views of the features; an error if the recipe has none."""
+    build = _part(recipe, "build_views")
+    if recipe is None or build is None:
+        raise KerasdistError(
+            "Received `--tta` for a run whose recipe has no views. Expected a recipe with "
+            "`build_views(config)` in its data.py. Leave out `--tta`, or write it."
+        )
+    return build(recipe.config)
 
 
 def suffixes(recipe: Recipe | None) -> tuple[str, ...] | None:

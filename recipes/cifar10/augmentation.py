@@ -60,6 +60,21 @@ def translate_and_flip(batch, seed, epoch, *, pixels: int = 2, first_flips: int 
     return {**batch, "image": tf.ensure_shape(images, (None, IMAGE_SIZE, IMAGE_SIZE, 3))}
 
 
+def views(images):
+    """Each image, moved by one pixel up left, and down right; and the mirror images of the three.
+
+    Example:
+        >>> len(views(tf.zeros((1, 32, 32, 3), tf.uint8)))
+        6
+    """
+    steps = tf.range(IMAGE_SIZE)
+    moved = []
+    for by in (0, 1, -1):
+        shifted = tf.repeat(_reflected(steps + by)[None], tf.shape(images)[0], axis=0)
+        moved += [take(images, shifted, shifted), take(images, shifted, shifted[:, ::-1])]
+    return [tf.ensure_shape(view, (None, IMAGE_SIZE, IMAGE_SIZE, 3)) for view in moved]
+
+
 def first_flip(index, seed: int):
     """0 or 1 for each example, half of them each: a fixed random number of its index.
 

@@ -90,6 +90,18 @@ def build_augment(config):
     return None
 
 
+def build_views(config):
+    """Returns the function that makes views of test images, for `kerasdist evaluate RUN --tta`.
+
+    Example:
+        >>> build_views(Config()).__name__
+        'views'
+    """
+    from . import augmentation
+
+    return augmentation.views
+
+
 def num_examples(config) -> int:
     """Returns the number of training images, without reading them; CIFAR-10's if they are gone.
 
