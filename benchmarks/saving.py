@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -26,6 +24,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from facts import about, as_line
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -241,24 +241,9 @@ def train(source: str, records: Path, run: Path, steps: int, log_every: int) -> 
     kerasdist.fit(build, data, batch_size=BATCH_SIZE, steps=steps, run_dir=run, log_every=log_every)
 
 
-def about() -> dict[str, Any]:
-    """Machine and versions, without which no number says anything."""
-    names = ("tensorflow", "keras", "numpy")
-    return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}",
-        "load": [round(load, 2) for load in os.getloadavg()],
-        "date": time.strftime("%Y-%m-%d"),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in names},
-        },
-    }
-
-
 def _print(results: dict[str, Any]) -> None:
     facts = results["about"]
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    print(f"{facts['machine']}; load {facts['load'][0]}; {versions}; {facts['date']}\n")
+    print(f"{as_line(facts)}\n")
     if facts["load"][0] > 1:
         print("The machine was busy: differences by the clock, also negative ones, are noise.\n")
     if "saving" in results:
