@@ -12,6 +12,7 @@ from kerasdist.errors import DivergedError, KerasdistError
 if TYPE_CHECKING:
     from kerasdist.data import read_provider
     from kerasdist.devices import list_devices, logical_cpus
+    from kerasdist.in_memory import Sequences
     from kerasdist.loading import load
     from kerasdist.models import Model
     from kerasdist.optimizer_config import OptimizerConfig, count_steps
@@ -31,6 +32,7 @@ _HOMES = {
     "list_devices": "devices",
     "logical_cpus": "devices",
     "read_provider": "data",
+    "Sequences": "in_memory",
     "Model": "models",
     "OptimizerConfig": "optimizer_config",
     "count_steps": "optimizer_config",
@@ -46,6 +48,7 @@ __all__ = [
     "Model",
     "OptimizerConfig",
     "Recipe",
+    "Sequences",
     "__version__",
     "count_steps",
     "evaluate",

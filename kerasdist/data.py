@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.readers import as_arrays, check_rows, spec_of
+from kerasdist.in_memory import ArrayStream, Sequences, SequenceStream, TensorStream
 from kerasdist.sources import (
     Provider,
     ProviderStream,
@@ -21,7 +21,6 @@ from kerasdist.sources import (
     SourceStream,
     check_batch_size,
     from_function,
-    order,
 )
 
 DEFAULT_SHUFFLE_BUFFER = 10_000
@@ -48,33 +47,6 @@ class Stream(Protocol):
     def reopen(self) -> tf.data.Dataset | None: ...
     def check(self) -> None: ...
     def close(self) -> None: ...
-
-
-class _TensorStream:
-    """What streams that TensorFlow reads by itself have in common."""
-
-    arrays: Any = None
-    is_endless = False
-    is_one_shot = False
-    is_forward_only = False
-    num_threads = 1
-    read_ahead = tf.data.AUTOTUNE
-    last_change: tuple[str, Any] = ("", None)
-
-    def first_batch(self) -> Any:
-        return next(iter(self.open(0, 0)), None)
-
-    def open(self, epoch: int, start: int) -> tf.data.Dataset:
-        raise NotImplementedError
-
-    def reopen(self) -> None:
-        return None
-
-    def check(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def read_provider(
@@ -144,6 +116,9 @@ def open_stream(
         provider = data if isinstance(data, Provider) else Provider(data)
         _refuse_second_batch_size(batch_size, name, "a provider")
         return ProviderStream(provider, name)
+    if isinstance(data, Sequences):
+        size = _require_batch_size(batch_size or default_batch_size, name, "sequences")
+        return SequenceStream(data, size, bool(shuffle), seed)
     if hasattr(data, "__next__") and not hasattr(data, "__getitem__"):
         _refuse_second_batch_size(batch_size, name, "a generator")
         return PythonStream(read=partial(next, data), is_one_shot=True, name=name)
@@ -153,7 +128,7 @@ def open_stream(
     is_examples = _is_list_of_examples(data)
     if _is_array_like(data) and not is_examples:
         size = _require_batch_size(batch_size or default_batch_size, name, "arrays")
-        return _ArrayStream(data, size, bool(shuffle), seed, name)
+        return ArrayStream(data, size, bool(shuffle), seed, name)
     # A tuple or a dict that is no arrays is a mistake, not a list of examples.
     has_index = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if is_examples or (has_index and not isinstance(data, (tuple, Mapping, str, bytes))):
@@ -214,52 +189,7 @@ def _kinds(data: Any) -> str:
     return ", ".join(f"{key!r}: {type(value).__name__}" for key, value in pairs)
 
 
-class _ArrayStream(_TensorStream):
-    def __init__(self, data: Any, batch_size: int, shuffle: bool, seed: int, name: str):
-        self.arrays = as_arrays(tuple(data) if isinstance(data, list) else data, f"`{name}`")
-        self._num_examples = check_rows(self.arrays, f"`{name}`")
-        self.batch_size: int | None = batch_size
-        self.num_batches: int | None = -(-self._num_examples // batch_size)
-        self._shuffle, self._seed = shuffle, seed
-        self._tensors: Any = None
-
-    @property
-    def element_spec(self) -> Any:
-        return spec_of(self.arrays)
-
-    def open(self, epoch: int, start: int) -> tf.data.Dataset:
-        if self._tensors is None:
-            with tf.device("CPU:0"):
-                self._tensors = tf.nest.map_structure(tf.convert_to_tensor, self.arrays)
-        n, size = self._num_examples, self.batch_size
-        batches = tf.data.Dataset.range(start, self.num_batches)
-        if self._shuffle:
-            with tf.device("CPU:0"):
-                indices = tf.constant(order(self._seed, epoch, n))
-
-            def batch(i):
-                rows = indices[i * size : tf.minimum((i + 1) * size, n)]
-                return tf.nest.map_structure(lambda t: tf.gather(t, rows), self._tensors)
-        else:
-
-            def batch(i):
-                return tf.nest.map_structure(
-                    lambda t: t[i * size : tf.minimum((i + 1) * size, n)], self._tensors
-                )
-
-        return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def indices(self, epoch: int, number: int) -> list[int]:
-        """The examples of a batch of a pass."""
-        n, size = self._num_examples, self.batch_size or 1
-        rows = slice(number * size, (number + 1) * size)
-        return (order(self._seed, epoch, n) if self._shuffle else np.arange(n))[rows].tolist()
-
-    def close(self) -> None:
-        self._tensors = None
-
-
-class _DatasetStream(_TensorStream):
+class _DatasetStream(TensorStream):
     def __init__(self, dataset: tf.data.Dataset, batch_size: int | None, shuffle: int, seed: int):
         self._dataset = dataset
         self._shuffle, self._seed, self.batch_size = shuffle, seed, batch_size

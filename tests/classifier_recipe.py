@@ -1,7 +1,4 @@
-"""A recipe of three small files that classifies 6 by 6 images, and a way to call the commands."""
-
-import json
-from dataclasses import dataclass
+"""A recipe of three small files that classifies 6 by 6 images."""
 
 CONFIG = """
 from dataclasses import dataclass
@@ -122,21 +119,6 @@ class Blocks(kerasdist.Model):
 def build_model(config):
     return Blocks()
 '''
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self):
-        return self.out.splitlines()
-
-    @property
-    def objects(self):
-        return [json.loads(line) for line in self.lines]
 
 
 def write(folder, **other):

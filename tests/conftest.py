@@ -1,6 +1,8 @@
 """Six logical CPUs for every test, fixed seeds, and no TensorFlow start-up noise."""
 
+import json
 import os
+from dataclasses import dataclass
 
 os.environ["KERASDIST_LOGICAL_CPUS"] = "6"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import kerasdist
+from kerasdist import cli, training
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -22,6 +25,50 @@ def fixed_seeds():
     yield
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+    @property
+    def objects(self):
+        return [json.loads(line) for line in self.lines]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    """Calls the command line in an empty folder; file descriptors are read, for C++ writes too."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv):
+        capfd.readouterr()
+        code = cli.main([str(argument) for argument in argv])
+        return Outcome(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """The engines that `fit` made."""
+    made = []
+
+    class Kept(training.Engine):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(training, "Engine", Kept)
+    return made
 
 
 @pytest.fixture

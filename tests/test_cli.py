@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-
-from kerasdist import cli
+from conftest import Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = """
@@ -121,34 +119,6 @@ class Clips:
         random = np.random.default_rng(self.read)
         return random.normal(size=(self.batch_size, 5)).astype("f"), np.arange(self.batch_size) % 3
 '''
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self):
-        return self.out.splitlines()
-
-    @property
-    def objects(self):
-        return [json.loads(line) for line in self.lines]
-
-
-@pytest.fixture
-def kerasdist(tmp_path, monkeypatch, capfd):
-    """Calls the command line in an empty folder; file descriptors are read, for C++ writes too."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv):
-        capfd.readouterr()
-        code = cli.main([str(argument) for argument in argv])
-        return Outcome(code, *capfd.readouterr())
-
-    return call
 
 
 @pytest.fixture
@@ -309,16 +279,16 @@ def test_help_and_usage_errors_answer_within_half_a_second(line):
         ("fit --model bare.py:Net --data bare.py:Clips --model.filter 3", ".filter'", "'--model."),
     ],
 )
-def test_a_wrong_name_gets_a_guess(kerasdist, bare, line, received, guess):
-    done = kerasdist(*line.split())
+def test_a_wrong_name_gets_a_guess(command, bare, line, received, guess):
+    done = command(*line.split())
     assert done.code == 2
     assert received in done.err
     assert f"Did you mean {guess}" in done.err
     assert done.err.count("\n") == 1
 
 
-def test_fit_help_lists_the_recipes_and_no_empty_defaults(kerasdist):
-    done = kerasdist("fit", "--help")
+def test_fit_help_lists_the_recipes_and_no_empty_defaults(command):
+    done = command("fit", "--help")
     assert done.code == 0
     assert "cifar10: The network" in done.out
     assert "None" not in done.out
@@ -326,16 +296,16 @@ def test_fit_help_lists_the_recipes_and_no_empty_defaults(kerasdist):
     assert "unfinished runs/NAME/NNNN" in re.sub(r"[\s│]+", " ", done.out)
 
 
-def test_a_recipes_help_lists_its_settings_with_meaning_and_default(kerasdist, tiny):
-    text = re.sub(r"[\s│]+", " ", kerasdist("fit", "tiny", "--help").out)
+def test_a_recipes_help_lists_its_settings_with_meaning_and_default(command, tiny):
+    text = re.sub(r"[\s│]+", " ", command("fit", "tiny", "--help").out)
     assert "--units INT width of the hidden layer (default: 3)" in text
     assert "--batch-size INT examples of one step (default: 8)" in text
     assert "--devices" in text
     assert "--source" not in text  # This recipe has no such setting.
 
 
-def test_help_of_a_bare_model_lists_the_constructors_arguments(kerasdist, bare):
-    text = re.sub(r"[\s│]+", " ", kerasdist("fit", *bare[:4], "--help").out)
+def test_help_of_a_bare_model_lists_the_constructors_arguments(command, bare):
+    text = re.sub(r"[\s│]+", " ", command("fit", *bare[:4], "--help").out)
     assert "--model.filters INT Units of the hidden layer, all alike. (default: 4)" in text
     assert "--model.rate FLOAT Step size." in text
     assert "--data.data-pattern INT|FLOAT|TEXT Files to read. (required)" in text
@@ -344,9 +314,9 @@ def test_help_of_a_bare_model_lists_the_constructors_arguments(kerasdist, bare):
     assert "--data.batch-size" not in text
 
 
-def test_debug_shows_the_traceback(kerasdist):
-    assert "Traceback" not in kerasdist("fit", "cifr10").err
-    done = kerasdist("fit", "cifr10", "--debug")
+def test_debug_shows_the_traceback(command):
+    assert "Traceback" not in command("fit", "cifr10").err
+    done = command("fit", "cifr10", "--debug")
     assert done.code == 2
     assert "Traceback" in done.err
     assert "Did you mean 'cifar10'" in done.err
@@ -362,8 +332,8 @@ def test_a_reader_that_leaves_is_no_error():
 # A run of a recipe.
 
 
-def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
-    done = kerasdist("fit", "tiny", "--log-every", 2, "--units", 5)
+def test_fit_trains_a_recipe_and_leaves_its_folder(command, tiny):
+    done = command("fit", "tiny", "--log-every", 2, "--units", 5)
     assert (done.code, done.err) == (0, "")
     run = Path("runs/tiny/0001")
     assert sorted(p.name for p in run.iterdir()) == [
@@ -393,8 +363,8 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(kerasdist, tiny):
     assert model.hidden.kernel.shape == (4, 5)  # As it was built, not as the constructor's default.
 
 
-def test_log_lines_have_the_old_format(kerasdist, tiny):
-    lines = kerasdist("fit", "tiny", "--log-every", 1, "--steps", 4).lines
+def test_log_lines_have_the_old_format(command, tiny):
+    lines = command("fit", "tiny", "--log-every", 1, "--steps", 4).lines
     assert lines[0] == "run runs/tiny/0001: tiny on CPU:0, 40 examples (recipe)"
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "
     loss = r"loss = \d+\.\d\d"
@@ -413,8 +383,8 @@ def test_log_lines_have_the_old_format(kerasdist, tiny):
     ]
 
 
-def test_json_prints_nothing_but_json_objects(kerasdist, tiny):
-    done = kerasdist("fit", "tiny", "--json", "--log-every", 1, "--steps", 2)
+def test_json_prints_nothing_but_json_objects(command, tiny):
+    done = command("fit", "tiny", "--json", "--log-every", 1, "--steps", 2)
     assert (done.code, done.err) == (0, "")
     assert [o["event"] for o in done.objects] == ["start", "step", "step", "epoch", "end"]
     start, first, second, _, end = done.objects
@@ -424,26 +394,26 @@ def test_json_prints_nothing_but_json_objects(kerasdist, tiny):
     assert end["status"] == "finished"
 
 
-def test_quiet_prints_nothing(kerasdist, tiny):
-    assert kerasdist("fit", "tiny", "--quiet", "--epochs", 1) == Outcome(0, "", "")
+def test_quiet_prints_nothing(command, tiny):
+    assert command("fit", "tiny", "--quiet", "--epochs", 1) == Outcome(0, "", "")
 
 
-def test_dry_run_keeps_nothing(kerasdist, tiny, tmp_path):
+def test_dry_run_keeps_nothing(command, tiny, tmp_path):
     before = sorted(p for p in tmp_path.rglob("*") if "__pycache__" not in p.parts)
-    done = kerasdist("fit", "tiny", "--dry-run", "--run-dir", "mine")
+    done = command("fit", "tiny", "--dry-run", "--run-dir", "mine")
     assert (done.code, done.err) == (0, "")
     assert sum("step" in line and "loss" in line for line in done.lines) == 2
     assert "nothing was kept" in done.lines[-1]
     assert sorted(p for p in tmp_path.rglob("*") if "__pycache__" not in p.parts) == before
 
 
-def test_runs_are_numbered_and_a_config_json_runs_again(kerasdist, tiny):
-    first = kerasdist("fit", "tiny", "--units", 2, "--steps", 3, "--seed", 4, "--json")
+def test_runs_are_numbered_and_a_config_json_runs_again(command, tiny):
+    first = command("fit", "tiny", "--units", 2, "--steps", 3, "--seed", 4, "--json")
     config = "runs/tiny/0001/config.json"
-    ended = kerasdist("fit", config, "--json")
+    ended = command("fit", config, "--json")
     assert (ended.code, ended.objects[-1]["event"]) == (0, "finished")
-    again = kerasdist("fit", config, "--no-resume", "--json")
-    more = kerasdist("fit", "runs/tiny/0001", "--steps", 4, "--json")
+    again = command("fit", config, "--no-resume", "--json")
+    more = command("fit", "runs/tiny/0001", "--steps", 4, "--json")
     ends = [done.objects[-1] for done in (first, again, more)]
     assert [end["run"] for end in ends] == [f"runs/tiny/000{i}" for i in (1, 2, 3)]
     assert [end["steps"] for end in ends] == [3, 3, 4]
@@ -452,37 +422,37 @@ def test_runs_are_numbered_and_a_config_json_runs_again(kerasdist, tiny):
     assert contents[0] == contents[1]
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_left_as_it_is(kerasdist, tiny, tmp_path):
+def test_a_folder_that_is_not_empty_is_refused_and_left_as_it_is(command, tiny, tmp_path):
     kept = tmp_path / "mine"
     kept.mkdir()
     (kept / "thesis.txt").write_text("all my work")
-    done = kerasdist("fit", "tiny", "--run-dir", "mine")
+    done = command("fit", "tiny", "--run-dir", "mine")
     assert done.code == 2
     assert "not empty" in done.err
     assert [p.name for p in kept.iterdir()] == ["thesis.txt"]
     assert (kept / "thesis.txt").read_text() == "all my work"
 
 
-def test_a_usage_error_leaves_no_folder_behind(kerasdist, tiny, tmp_path):
-    done = kerasdist("fit", "tiny", "--run-dir", "new/mine", "--devices", 2, "--shards", 3)
+def test_a_usage_error_leaves_no_folder_behind(command, tiny, tmp_path):
+    done = command("fit", "tiny", "--run-dir", "new/mine", "--devices", 2, "--shards", 3)
     assert done.code == 2
     assert "multiple of the devices" in done.err
     assert not (tmp_path / "new").exists()
-    assert kerasdist("fit", "tiny", "--batch-size", 2, "--devices", 4).code == 2
+    assert command("fit", "tiny", "--batch-size", 2, "--devices", 4).code == 2
     assert not list(tmp_path.glob("runs/tiny/*"))
 
 
-def test_the_weights_of_a_model_that_keras_cannot_describe_are_kept(kerasdist, tiny):
+def test_the_weights_of_a_model_that_keras_cannot_describe_are_kept(command, tiny):
     """Keras refuses to save a class whose constructor takes an object, after all the training."""
     model = (tiny / "model.py").read_text()
     model = model.replace("def __init__(self, units=3,", "def __init__(self, config, units=3,")
     (tiny / "model.py").write_text(model.replace("Tiny(config.units", "Tiny(config, config.units"))
-    done = kerasdist("fit", "tiny", "--steps", 2)
+    done = command("fit", "tiny", "--steps", 2)
     assert done.code == 0
     assert "weights only" in done.out
     result = json.loads(Path("runs/tiny/0001/result.json").read_text())
     assert result["saved"] == "weights"
-    evaluated = kerasdist("evaluate", "runs/tiny/0001", "--json")
+    evaluated = command("evaluate", "runs/tiny/0001", "--json")
     assert evaluated.objects[0]["loss"] == pytest.approx(result["val_loss"], rel=1e-6)
     with zipfile.ZipFile("runs/tiny/0001/final.keras") as archive:
         assert "model.weights.h5" in archive.namelist()
@@ -491,37 +461,37 @@ def test_the_weights_of_a_model_that_keras_cannot_describe_are_kept(kerasdist, t
 # Ends that are no success.
 
 
-def test_a_diverged_run_exits_with_3(kerasdist, tiny):
-    done = kerasdist("fit", "tiny", "--learning-rate", 1e30)
+def test_a_diverged_run_exits_with_3(command, tiny):
+    done = command("fit", "tiny", "--learning-rate", 1e30)
     assert done.code == 3
     assert "not finite" in done.err
     result = json.loads(Path("runs/tiny/0001/result.json").read_text())
     assert result["status"] == "diverged"
-    assert kerasdist("evaluate", "runs/tiny/0001").code == 2
+    assert command("evaluate", "runs/tiny/0001").code == 2
 
 
-def test_a_provider_that_raises_exits_with_1_and_its_message(kerasdist, bare):
-    done = kerasdist("fit", *bare, "--data.fail-at", 3, "--log-every", 1)
+def test_a_provider_that_raises_exits_with_1_and_its_message(command, bare):
+    done = command("fit", *bare, "--data.fail-at", 3, "--log-every", 1)
     assert done.code == 1
     assert "ValueError: batch 3 of x/*.wav is broken" in done.err
     assert "--debug" in done.err
     assert json.loads(Path("runs/Net/0001/result.json").read_text())["status"] == "failed"
-    done = kerasdist("fit", *bare, "--data.fail-at", 3, "--debug")
+    done = command("fit", *bare, "--data.fail-at", 3, "--debug")
     assert done.code == 1
     assert "get_batch_data" in done.err
 
 
 def test_a_device_that_does_not_exist_exits_with_2_and_soft_placement_takes_the_nearest(
-    kerasdist, tiny
+    command, tiny
 ):
-    done = kerasdist("fit", "tiny", "--devices", "GPU:7")
+    done = command("fit", "tiny", "--devices", "GPU:7")
     assert done.code == 2
     assert "no device 'GPU:7'" in done.err
     assert "CPU:0" in done.err
     assert "--soft-placement" in done.err
-    done = kerasdist("fit", "tiny", "--devices", "GPU:1", "--soft-placement", "--dry-run", "--json")
+    done = command("fit", "tiny", "--devices", "GPU:1", "--soft-placement", "--dry-run", "--json")
     assert done.code == 0
-    assert kerasdist("fit", "tiny", "--devices", "CPU:1", "--steps", 1).code == 0
+    assert command("fit", "tiny", "--devices", "CPU:1", "--steps", 1).code == 0
     assert json.loads(Path("runs/tiny/0001/result.json").read_text())["devices"] == ["CPU:1"]
 
 
@@ -541,11 +511,9 @@ def test_ctrl_c_exits_with_130_and_tensorflow_says_nothing(tiny, tmp_path):
     assert result["steps"] >= 2  # Step 3 was printed, and is written after that.
 
 
-def test_v_shows_the_messages_of_tensorflow_and_evaluate_makes_its_devices(
-    kerasdist, tiny, tmp_path
-):
+def test_v_shows_the_messages_of_tensorflow_and_evaluate_makes_its_devices(command, tiny, tmp_path):
     """In a process of its own, where TensorFlow has not started with six CPUs."""
-    end = kerasdist("fit", "tiny", "--steps", 1, "--json").objects[-1]
+    end = command("fit", "tiny", "--steps", 1, "--json").objects[-1]
     arguments = ("evaluate", "runs/tiny/0001", "--devices", 2, "--json", "-v")
     with start(*arguments, cwd=tmp_path) as process:
         out, errors = process.communicate()
@@ -554,21 +522,21 @@ def test_v_shows_the_messages_of_tensorflow_and_evaluate_makes_its_devices(
     assert "tensorflow" in errors.lower() or "cuda" in errors.lower()
 
 
-def test_devices_prints_a_table(kerasdist):
-    done = kerasdist("devices")
+def test_devices_prints_a_table(command):
+    done = command("devices")
     assert (done.code, done.err) == (0, "")
     assert "CPU:5" in done.out
     assert 'taken by "auto"' in done.out
-    objects = kerasdist("devices", "--json").objects
+    objects = command("devices", "--json").objects
     assert [o["name"] for o in objects if o["used_by_auto"]] == ["CPU:0"]
-    assert kerasdist("devices", "--quiet") == Outcome(0, "", "")
+    assert command("devices", "--quiet") == Outcome(0, "", "")
 
 
 # A bare model and provider.
 
 
-def test_a_bare_model_and_provider_train_with_their_arguments(kerasdist, bare):
-    done = kerasdist("fit", *bare, "--model.filters", 7, "--model.rate", 0.5, "--json")
+def test_a_bare_model_and_provider_train_with_their_arguments(command, bare):
+    done = command("fit", *bare, "--model.filters", 7, "--model.rate", 0.5, "--json")
     assert (done.code, done.err) == (0, "")
     run = Path(done.objects[-1]["run"])
     assert run == Path("runs/Net/0001")
@@ -580,20 +548,20 @@ def test_a_bare_model_and_provider_train_with_their_arguments(kerasdist, bare):
     assert done.objects[-1]["examples_seen"] == 24
     assert done.objects[-1]["dataset"] == "provider"
 
-    again = kerasdist("fit", run / "config.json", "--no-resume", "--json")
+    again = command("fit", run / "config.json", "--no-resume", "--json")
     assert again.objects[-1]["weights_sha256"] == done.objects[-1]["weights_sha256"]
 
-    assert kerasdist("evaluate", run).code == 2
-    evaluated = kerasdist("evaluate", run, "--split", "train", "--json")
+    assert command("evaluate", run).code == 2
+    evaluated = command("evaluate", run, "--split", "train", "--json")
     assert np.isfinite(evaluated.objects[0]["loss"])
 
 
-def test_a_required_argument_that_is_missing_exits_with_2(kerasdist, bare):
+def test_a_required_argument_that_is_missing_exits_with_2(command, bare):
     files = bare[:4]
-    done = kerasdist("fit", *files, "--batch-size", 6)
+    done = command("fit", *files, "--batch-size", 6)
     assert done.code == 2
     assert "no `--data.data-pattern`" in done.err
-    done = kerasdist("fit", *files, "--data.data-pattern", "x")
+    done = command("fit", *files, "--data.data-pattern", "x")
     assert done.code == 2
     assert "no `--batch-size`" in done.err
 
@@ -601,27 +569,27 @@ def test_a_required_argument_that_is_missing_exits_with_2(kerasdist, bare):
 # evaluate and verify.
 
 
-def test_evaluate_gives_the_validation_metrics_of_the_run(kerasdist, tiny):
-    end = kerasdist("fit", "tiny", "--ema", 0.5, "--json").objects[-1]
+def test_evaluate_gives_the_validation_metrics_of_the_run(command, tiny):
+    end = command("fit", "tiny", "--ema", 0.5, "--json").objects[-1]
     expected = {"loss": end["val_loss"], "mae": end["val_mae"]}
-    done = kerasdist("evaluate", "runs/tiny/0001", "--json", "--devices", 3)
+    done = command("evaluate", "runs/tiny/0001", "--json", "--devices", 3)
     assert (done.code, done.err) == (0, "")
     assert done.objects == [pytest.approx(expected, rel=1e-5)]
-    plain = kerasdist("evaluate", "runs/tiny/0001", "--batch-size", 7)
+    plain = command("evaluate", "runs/tiny/0001", "--batch-size", 7)
     assert re.fullmatch(r"loss = [\d.]+, mae = [\d.]+\n", plain.out)
-    train = kerasdist("evaluate", "runs/tiny/0001", "--json", "--split", "train").objects[0]
+    train = command("evaluate", "runs/tiny/0001", "--json", "--split", "train").objects[0]
     assert train["loss"] != pytest.approx(expected["loss"], rel=1e-3)
 
 
-def test_evaluate_uses_the_precision_of_the_run(kerasdist, tiny):
-    end = kerasdist("fit", "tiny", "--precision", "mixed_bfloat16", "--json").objects[-1]
-    done = kerasdist("evaluate", "runs/tiny/0001", "--json")
+def test_evaluate_uses_the_precision_of_the_run(command, tiny):
+    end = command("fit", "tiny", "--precision", "mixed_bfloat16", "--json").objects[-1]
+    done = command("evaluate", "runs/tiny/0001", "--json")
     assert done.objects[0]["loss"] == pytest.approx(end["val_loss"], rel=1e-6)
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_verify_shows_that_the_devices_agree(kerasdist, tiny):
-    done = kerasdist("verify", "tiny", "--counts", "1,2", "--deterministic", "--steps", 3)
+def test_verify_shows_that_the_devices_agree(command, tiny):
+    done = command("verify", "tiny", "--counts", "1,2", "--deterministic", "--steps", 3)
     assert (done.code, done.err) == (0, "")
     assert "tiny: 3 steps, 4 shards" in done.out
     rows = re.findall(r"│ (\d) +│ (\S+) +│ (\S+) +│ (\w{16}) +│ (\w+) +│", done.out)
@@ -629,7 +597,7 @@ def test_verify_shows_that_the_devices_agree(kerasdist, tiny):
     assert rows[0][3] == rows[1][3]
 
 
-def test_verify_exits_with_1_where_the_devices_disagree(kerasdist, tiny):
+def test_verify_exits_with_1_where_the_devices_disagree(command, tiny):
     """A loss that depends on the number of replicas, as a hand-written tower's did."""
     with open(tiny / "model.py", "a") as file:
         file.write(
@@ -641,7 +609,7 @@ def test_verify_exits_with_1_where_the_devices_disagree(kerasdist, tiny):
             "def build_model(config):\n"
             "    return Towers(config.units, 0.01)\n"
         )
-    done = kerasdist("verify", "tiny", "--counts", "1,2", "--json", "--steps", 2)
+    done = command("verify", "tiny", "--counts", "1,2", "--json", "--steps", 2)
     assert done.code == 1
     (found,) = done.objects
     assert found["agree"] is False
@@ -649,8 +617,8 @@ def test_verify_exits_with_1_where_the_devices_disagree(kerasdist, tiny):
     assert found["rows"][1]["weights_difference"] > 1e-3
 
 
-def test_verify_reads_a_provider_from_its_beginning_each_time(kerasdist, bare):
+def test_verify_reads_a_provider_from_its_beginning_each_time(command, bare):
     longer = ("--data.count", 100)
-    done = kerasdist("verify", *bare, *longer, "--counts", "1,2", "--steps", 3, "--json")
+    done = command("verify", *bare, *longer, "--counts", "1,2", "--steps", 3, "--json")
     assert done.objects[0]["agree"] is True
     assert done.code == 0

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import training
 from kerasdist.data import open_stream
 from kerasdist.feeding import Feed, preparation
 
@@ -509,20 +508,6 @@ def test_augmentation_may_make_the_fields_that_the_model_reads():
             make_model("dict"), data, batch_size=BATCH, augment=name, progress=False
         )
         np.testing.assert_allclose(history.history["mean_target"], [Y.mean()], atol=1e-5)
-
-
-@pytest.fixture
-def engines(monkeypatch):
-    """The engines that `fit` made."""
-    made = []
-
-    class Kept(training.Engine):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            made.append(self)
-
-    monkeypatch.setattr(training, "Engine", Kept)
-    return made
 
 
 def sequences(lengths, sizes):

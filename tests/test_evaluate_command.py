@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_recipe import Outcome
 
 import kerasdist
 from kerasdist import cli, confusion, predictions
@@ -27,16 +26,6 @@ def run(tmp_path_factory):
     options = ["--ema", "0.9", "--quiet", "--run-dir", str(path)]
     assert cli.main(["fit", str(recipe), *options]) == 0
     return path
-
-
-@pytest.fixture
-def command(capfd):
-    def call(*argv):
-        capfd.readouterr()
-        code = cli.main([str(argument) for argument in argv])
-        return Outcome(code, *capfd.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")

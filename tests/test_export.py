@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_recipe import Outcome
 
 import kerasdist
 from kerasdist import cli, exporting, exports
@@ -45,18 +44,6 @@ def images(run):
 @pytest.fixture(scope="module")
 def expected(run, images):
     return kerasdist.predict(run, {"image": images})
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv):
-        capfd.readouterr()
-        code = cli.main([str(argument) for argument in argv])
-        return Outcome(code, *capfd.readouterr())
-
-    return call
 
 
 def run_file(name, path, image):

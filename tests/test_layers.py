@@ -17,6 +17,7 @@ LAYERS = [
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
+    {"in_memory"},
     {"additivity", "architecture", "arrays", "data", "loops", "optimizers", "shards", "updates"},
     {"exports", "observing", "predictions", "views"},
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},

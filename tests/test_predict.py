@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_recipe import Outcome
 
 import kerasdist
 from kerasdist import cli, predictions, recipes
@@ -42,18 +41,6 @@ def probabilities(run, images):
     logits = kerasdist.predict(run, {"image": images}).astype("float64")
     powers = np.exp(logits)
     return powers / powers.sum(axis=1, keepdims=True)
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv):
-        capfd.readouterr()
-        code = cli.main([str(argument) for argument in argv])
-        return Outcome(code, *capfd.readouterr())
-
-    return call
 
 
 @pytest.fixture

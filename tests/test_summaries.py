@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import kerasdist
-from kerasdist import options, summaries, training
+from kerasdist import options, summaries
 from kerasdist.devices import place
 from kerasdist.observing import Observation
 from kerasdist.reporting import Meter
@@ -85,20 +85,6 @@ def values(folder):
 
 def tags(folder, prefix):
     return {tag for tag, _ in values(folder) if tag.startswith(prefix)}
-
-
-@pytest.fixture
-def engines(monkeypatch):
-    """The engines that `fit` made."""
-    made = []
-
-    class Kept(training.Engine):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            made.append(self)
-
-    monkeypatch.setattr(training, "Engine", Kept)
-    return made
 
 
 def operations(function):
