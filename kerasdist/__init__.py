@@ -11,6 +11,7 @@ from kerasdist.errors import DivergedError, KerasdistError
 
 if TYPE_CHECKING:
     from kerasdist.data import read_provider
+    from kerasdist.datasets import PublicData
     from kerasdist.devices import list_devices, logical_cpus
     from kerasdist.in_memory import Sequences
     from kerasdist.loading import load
@@ -33,6 +34,7 @@ _HOMES = {
     "logical_cpus": "devices",
     "read_provider": "data",
     "Sequences": "in_memory",
+    "PublicData": "datasets",
     "Model": "models",
     "OptimizerConfig": "optimizer_config",
     "count_steps": "optimizer_config",
@@ -47,6 +49,7 @@ __all__ = [
     "KerasdistError",
     "Model",
     "OptimizerConfig",
+    "PublicData",
     "Recipe",
     "Sequences",
     "__version__",

@@ -13,7 +13,7 @@ LAYERS = [
     {
         *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
-        *{"circumstances", "trust"},
+        *{"circumstances", "datasets", "trust"},
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},

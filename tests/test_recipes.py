@@ -1,5 +1,6 @@
 """Loading recipes, and the CIFAR-10 recipe itself."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import KerasdistError, cli, options, recipes
+from kerasdist import KerasdistError, cli, datasets, options, recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 CIFAR10 = ROOT / "recipes" / "cifar10"
@@ -324,14 +325,14 @@ def no_network(tmp_path, monkeypatch, data):
     """Nothing prepared, and a server that accepts and never answers."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    data._download.cache_clear()
-    data._warn_synthetic.cache_clear()
+    datasets._download.cache_clear()
+    datasets._warn_synthetic.cache_clear()
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/cifar.tar.gz"
-        monkeypatch.setattr(data, "DOWNLOAD_URL", url)
+        monkeypatch.setattr(data, "CIFAR10", dataclasses.replace(data.CIFAR10, url=url))
         yield url
-    data._download.cache_clear()
-    data._warn_synthetic.cache_clear()
+    datasets._download.cache_clear()
+    datasets._warn_synthetic.cache_clear()
 
 
 def test_without_a_network_synthetic_data_takes_over_in_seconds_with_one_warning(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib.util
-import json
-import os
 import re
-import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 
-SOURCES = ("auto", "files", "tfds", "synthetic")
+from kerasdist import KerasdistError, PublicData
+
 NUM_CLASSES = 10
 NUM_TRAIN = 50_000
 CLASS_NAMES = (
@@ -30,8 +24,25 @@ FILES = {
 }
 ALL_FILES = (*FILES["train"], *FILES["validation"])
 TFDS_SPLITS = {"train": "train", "validation": "test"}
-DOWNLOAD_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-PROBE_SECONDS = 3.0
+
+
+def _find_files(folder: Path) -> Path | None:
+    for path in (folder, folder / "cifar-10-batches-bin"):
+        if any((path / name).is_file() for name in ALL_FILES):
+            return path
+    return None
+
+
+CIFAR10 = PublicData(
+    title="CIFAR-10",
+    tfds="cifar10",
+    version="3.0.2",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    megabytes=162,
+    files=f"the binary files {', '.join(ALL_FILES)}, there or in cifar-10-batches-bin",
+    find_files=_find_files,
+    synthetic="images",
+)
 
 
 def build_data(config, split: str) -> dict[str, np.ndarray]:
@@ -51,16 +62,15 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
         ((20, 32, 32, 3), (20,))
     """
     if split not in FILES:
-        raise _error(
-            f"Received `split` {split!r}.",
-            f"Expected one of {', '.join(FILES)}.",
-            "Ask for one of these.",
+        raise KerasdistError(
+            f"Received `split` {split!r}. Expected one of {', '.join(FILES)}. Ask for one of these."
         )
-    source, folder = _locate(config)
+    source, folder = CIFAR10.locate(config.source, config.data_dir)
     if source == "files":
         arrays = read_files(folder, split)
     elif source == "tfds":
-        arrays = _read_tfds(folder, split)
+        found = CIFAR10.read_prepared(folder, TFDS_SPLITS[split])
+        arrays = {"image": found["image"], "label": found["label"].astype(np.int64)}
     else:
         num_images = config.num_train if split == "train" else config.num_validation
         # The split is part of the seed: no image is drawn for both.
@@ -111,16 +121,14 @@ def num_examples(config) -> int:
         >>> num_examples(Config(source="synthetic", num_train=20))
         20
     """
-    from kerasdist import KerasdistError
-
     try:
-        source, folder, _ = _find(config)
+        source, folder = CIFAR10.locate(config.source, config.data_dir, warn=False)
     except KerasdistError:
         return NUM_TRAIN
     if source == "synthetic":
         return config.num_train
     if source == "tfds":
-        return _num_prepared(folder)
+        return CIFAR10.num_prepared(folder, "train") or NUM_TRAIN
     sizes = [(folder / name).stat().st_size for name in FILES["train"] if (folder / name).is_file()]
     return sum(sizes) // RECORD_BYTES or NUM_TRAIN
 
@@ -153,10 +161,10 @@ def _read_image(path) -> np.ndarray:
     except tf.errors.OpError as error:
         # Without the names of TensorFlow's nodes and operations.
         reason = re.sub(r"\{\{.*?\}\} ?|\[Op:.*", "", error.message).strip().rstrip(".")
-        raise _error(
-            f"Received the file {str(path)!r}, which is no image ({reason}).",
-            "Expected a whole PNG, JPEG, BMP or GIF file.",
-            "Replace it, or leave it out.",
+        raise KerasdistError(
+            f"Received the file {str(path)!r}, which is no image ({reason}). "
+            "Expected a whole PNG, JPEG, BMP or GIF file. "
+            "Replace it, or leave it out."
         ) from error
     # One channel is grey, two are grey and transparency, four are colours and transparency.
     image = image[..., :3] if image.shape[-1] >= 3 else tf.image.grayscale_to_rgb(image[..., :1])
@@ -174,71 +182,7 @@ def find_source(config) -> str:
         >>> find_source(Config(source="synthetic"))
         'synthetic'
     """
-    return _locate(config)[0]
-
-
-def _locate(config) -> tuple[str, Path | None]:
-    """The source, and the folder it is in; warns if it is synthetic and nobody asked for that."""
-    source, folder, reason = _find(config)
-    if reason is not None:
-        _warn_synthetic(reason)
-    return source, folder
-
-
-def _find(config) -> tuple[str, Path | None, str | None]:
-    """The source, the folder it is in, and why there is no real data where that is missed."""
-    if config.source not in SOURCES:
-        raise _error(
-            f"Received `source` {config.source!r}.",
-            f"Expected one of {', '.join(SOURCES)}.",
-            "Set `source` to one of these, or leave it out.",
-        )
-    if config.source == "synthetic":
-        return "synthetic", None, None
-    if config.data_dir is not None:
-        return (*_locate_in(Path(config.data_dir).expanduser(), config.source), None)
-    if config.source == "files":
-        raise _error(
-            "Received `source` 'files' without `data_dir`.",
-            "Expected the folder of CIFAR-10's binary files.",
-            f"Unpack {DOWNLOAD_URL} and give its folder as `data_dir`.",
-        )
-    folder = _find_prepared(_default_tfds_folder())
-    reason = None
-    if folder is None:
-        folder, reason = _download()
-    if folder is not None:
-        return "tfds", folder, None
-    if config.source == "tfds":
-        raise _error(
-            "Received `source` 'tfds', and "
-            f"{_default_tfds_folder()} holds no prepared CIFAR-10 and {reason}.",
-            "Expected a prepared folder or a network to download from.",
-            "Prepare it where there is a network and give that folder as `data_dir`, or set "
-            "`source` to synthetic.",
-        )
-    return "synthetic", None, reason
-
-
-def _locate_in(data_dir: Path, source: str) -> tuple[str, Path]:
-    if source in ("auto", "files"):
-        for folder in (data_dir, data_dir / "cifar-10-batches-bin"):
-            if any((folder / name).is_file() for name in ALL_FILES):
-                return "files", folder
-    if source in ("auto", "tfds"):
-        folder = _find_prepared(data_dir)
-        if folder is not None:
-            return "tfds", folder
-    files = f"the binary files {', '.join(ALL_FILES)}, there or in cifar-10-batches-bin"
-    prepared = "a prepared TFDS folder (cifar10/3.0.2 with its dataset_info.json)"
-    expected = {"files": files, "tfds": prepared, "auto": f"{files}, or {prepared}"}[source]
-    fix = f"Unpack {DOWNLOAD_URL} there" if source != "tfds" else "Prepare it with TFDS"
-    found = "no CIFAR-10 in it" if data_dir.is_dir() else "which is not a folder"
-    raise _error(
-        f"Received `data_dir` {str(data_dir)!r}, {found}.",
-        f"Expected {expected}.",
-        f"{fix}, or leave `data_dir` and `source` out to take what there is.",
-    )
+    return CIFAR10.locate(config.source, config.data_dir)[0]
 
 
 def read_files(folder: Path, split: str) -> dict[str, np.ndarray]:
@@ -255,10 +199,10 @@ def read_files(folder: Path, split: str) -> dict[str, np.ndarray]:
     """
     missing = [name for name in FILES[split] if not (folder / name).is_file()]
     if missing:
-        raise _error(
-            f"Received the folder {str(folder)!r} without {', '.join(missing)}.",
-            f"Expected {', '.join(FILES[split])} for the {split} data.",
-            f"Unpack {DOWNLOAD_URL} again.",
+        raise KerasdistError(
+            f"Received the folder {str(folder)!r} without {', '.join(missing)}. "
+            f"Expected {', '.join(FILES[split])} for the {split} data. "
+            f"Unpack {CIFAR10.url} again."
         )
     records = np.concatenate([_read_records(folder / name) for name in FILES[split]])
     planes = records[:, 1:].reshape(-1, 3, IMAGE_SIZE, IMAGE_SIZE)
@@ -282,129 +226,12 @@ def _read_records(path: Path) -> np.ndarray:
         if wrong.size:
             found = f"whose record {wrong[0]} (from 0) has the label {labels[wrong[0]]}"
     if found is not None:
-        raise _error(
-            f"Received {str(path)!r} of {values.size} bytes, {found}.",
-            f"Expected records of {RECORD_BYTES} bytes that begin with a label of 0 to 9.",
-            f"The file is damaged or cut short: unpack {DOWNLOAD_URL} again.",
+        raise KerasdistError(
+            f"Received {str(path)!r} of {values.size} bytes, {found}. "
+            f"Expected records of {RECORD_BYTES} bytes that begin with a label of 0 to 9. "
+            f"The file is damaged or cut short: unpack {CIFAR10.url} again."
         )
     return values.reshape(-1, RECORD_BYTES)
-
-
-def _read_tfds(folder: Path, split: str) -> dict[str, np.ndarray]:
-    """A split of a folder that TFDS prepared, such as `~/tensorflow_datasets/cifar10/3.0.2`."""
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise _error(
-            f"Received the prepared TFDS folder {str(folder)!r}, and TFDS is not installed.",
-            "Expected the package tensorflow-datasets.",
-            "Install it with `pip install tensorflow-datasets`.",
-        ) from error
-    try:
-        builder = tfds.builder_from_directory(folder)
-        dataset = builder.as_dataset(split=TFDS_SPLITS[split], batch_size=-1, shuffle_files=False)
-        arrays = tfds.as_numpy(dataset)
-    except Exception as error:
-        raise _error(
-            f"Received the folder {str(folder)!r}, which TFDS cannot read ({_first_line(error)}).",
-            "Expected all files of a prepared CIFAR-10.",
-            "Remove the folder and prepare it again.",
-        ) from error
-    return {"image": arrays["image"], "label": arrays["label"].astype(np.int64)}
-
-
-def _default_tfds_folder() -> Path:
-    """Where TFDS keeps its data, found without importing it."""
-    folder = os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"
-    return Path(folder).expanduser()
-
-
-def _find_prepared(folder: Path) -> Path | None:
-    """The newest prepared CIFAR-10 in a TFDS folder, its `cifar10`, or the version itself."""
-    candidates = [folder, *folder.glob("[0-9]*"), *folder.glob("cifar10/[0-9]*")]
-    prepared = [path for path in candidates if _is_prepared(path)]
-    return max(prepared, key=_version, default=None)
-
-
-def _is_prepared(folder: Path) -> bool:
-    # TFDS writes this file last, into a folder that it then renames.
-    try:
-        information = json.loads((folder / "dataset_info.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return information.get("name") == "cifar10"
-
-
-def _num_prepared(folder: Path) -> int:
-    """How many training images the description of a prepared folder counts."""
-    information = json.loads((folder / "dataset_info.json").read_text())
-    lengths = [
-        int(length)
-        for split in information.get("splits", [])
-        if split.get("name") == "train"
-        for length in split.get("shardLengths", [])
-    ]
-    return sum(lengths) or NUM_TRAIN
-
-
-def _version(folder: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", folder.name)]
-
-
-# One try a process: training and validation ask separately.
-@functools.cache
-def _download() -> tuple[Path | None, str | None]:
-    """The folder that TFDS downloaded to and None, or None and why there is none."""
-    if importlib.util.find_spec("tensorflow_datasets") is None:
-        return None, "the package tensorflow-datasets is not installed"
-    reason = _why_unreachable(DOWNLOAD_URL)
-    if reason is not None:
-        return None, reason
-    try:
-        import tensorflow_datasets as tfds
-
-        print(f"Downloading CIFAR-10 (162 MB) to {_default_tfds_folder()}", file=sys.stderr)
-        builder = tfds.builder("cifar10", data_dir=_default_tfds_folder())
-        # TFDS prints its progress, and the standard output is the caller's.
-        with contextlib.redirect_stdout(sys.stderr):
-            builder.download_and_prepare()
-    except Exception as error:  # noqa: BLE001
-        # Whatever goes wrong in a download is the same to the caller: there is no such data.
-        return None, f"the download failed ({_first_line(error)})"
-    return Path(builder.data_dir), None
-
-
-def _why_unreachable(url: str) -> str | None:
-    """None if a server answers, within seconds also where the resolver never does."""
-    # What TFDS downloads with, so that proxies and certificates are those of the download.
-    import requests
-
-    outcome: list[str | None] = [f"{url} did not answer in {PROBE_SECONDS:.0f} s"]
-
-    def probe():
-        try:
-            requests.head(url, timeout=PROBE_SECONDS, allow_redirects=True).raise_for_status()
-            outcome[0] = None
-        except Exception as error:  # noqa: BLE001 - an answer is asked for, not a reason
-            outcome[0] = f"{url} cannot be reached ({type(error).__name__})"
-
-    # The name lookup has no timeout of its own, so it happens where nobody waits for its end.
-    thread = threading.Thread(target=probe, name="cifar10-probe", daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS)
-    return outcome[0]
-
-
-@functools.cache
-def _warn_synthetic(reason: str) -> None:
-    lines = (
-        "WARNING: THIS IS NOT CIFAR-10. Training on SYNTHETIC images, because",
-        f"{reason}.",
-        "The accuracy says nothing about CIFAR-10. For the real data give --data-dir,",
-        "or say --source synthetic if this is what you want.",
-    )
-    bar = "!" * 80
-    print(bar, *(f"!! {line}" for line in lines), bar, sep="\n", file=sys.stderr, flush=True)
 
 
 def make_synthetic(num_images: int, seed, chunk: int = 1000) -> dict[str, np.ndarray]:
@@ -423,10 +250,10 @@ def make_synthetic(num_images: int, seed, chunk: int = 1000) -> dict[str, np.nda
         (20,)
     """
     if num_images < 1:
-        raise _error(
-            f"Received {num_images!r} as the number of synthetic images.",
-            "Expected at least 1.",
-            "Raise `num_train` or `num_validation`.",
+        raise KerasdistError(
+            f"Received {num_images!r} as the number of synthetic images. "
+            "Expected at least 1. "
+            "Raise `num_train` or `num_validation`."
         )
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(num_images) % NUM_CLASSES)
@@ -481,13 +308,3 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     picture = background + disc * (disc_colour - background + colour * pattern)
     picture += random.normal(0, 20, picture.shape).astype(np.float32)
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
-
-
-def _error(received: str, expected: str, fix: str) -> Exception:
-    from kerasdist import KerasdistError
-
-    return KerasdistError(f"{received} {expected} {fix}")
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
