@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kerasdist.devices import list_devices, logical_cpus
     from kerasdist.in_memory import Sequences
     from kerasdist.loading import load
+    from kerasdist.losses import SmoothedCrossentropy
     from kerasdist.models import Model
     from kerasdist.optimizer_config import OptimizerConfig, count_steps
     from kerasdist.optimizers import optimizer
@@ -35,6 +36,7 @@ _HOMES = {
     "read_provider": "data",
     "Sequences": "in_memory",
     "PublicData": "datasets",
+    "SmoothedCrossentropy": "losses",
     "Model": "models",
     "OptimizerConfig": "optimizer_config",
     "count_steps": "optimizer_config",
@@ -52,6 +54,7 @@ __all__ = [
     "PublicData",
     "Recipe",
     "Sequences",
+    "SmoothedCrossentropy",
     "__version__",
     "count_steps",
     "evaluate",

@@ -34,6 +34,21 @@ class PublicData:
         files: What the files are, for messages.
         find_files: The folder of the files at or below a folder; None if they are not there.
         synthetic: What the substitute consists of.
+
+    Example:
+        >>> import kerasdist
+        >>> clips = kerasdist.PublicData(
+        ...     title="Clips",
+        ...     tfds="clips",
+        ...     version="1.0.0",
+        ...     url="https://example.org/clips.zip",
+        ...     megabytes=3,
+        ...     files="WAV files",
+        ...     find_files=lambda folder: folder if list(folder.glob("*.wav")) else None,
+        ...     synthetic="sounds",
+        ... )
+        >>> clips.locate("synthetic", data_dir=None)
+        ('synthetic', None)
     """
 
     title: str

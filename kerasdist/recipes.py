@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
-import importlib
-import importlib.machinery
-import importlib.util
 import json
 import os
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
+from kerasdist.importing import import_part as _import_part
 
 PARTS = ("config", "data", "model")
 
@@ -256,14 +252,3 @@ def config_class(path: Path) -> type:
             "Expected one with every setting and its default. Add it."
         )
     return kind
-
-
-def _import_part(path: Path, part: str) -> ModuleType:
-    """Imports a recipe's file as part of a package of its own, so that it may import the others."""
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-    package = f"kerasdist_recipe_{path.name}_{digest}"
-    if package not in sys.modules:
-        spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
-        spec.submodule_search_locations = [str(path)]
-        sys.modules[package] = importlib.util.module_from_spec(spec)
-    return importlib.import_module(f"{package}.{part}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import operator
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kerasdist.errors import KerasdistError, closest
+from kerasdist.importing import import_part
 
 _SCALARS = {"int": int, "float": float, "str": str, "bool": bool}
 # What a text on the command line may stand for when the source does not say.
@@ -93,25 +93,15 @@ class ClassFile:
 
     def load(self) -> type:
         """Imports the file and returns the class."""
-        name = f"kerasdist_file_{self.path.stem}"
-        module = sys.modules.get(name)
-        if module is None or getattr(module, "__file__", None) != str(self.path):
-            spec = importlib.util.spec_from_file_location(name, self.path)
-            if spec is None or spec.loader is None:
-                raise KerasdistError(
-                    f"Received {str(self.path)!r}, which Python does not import. Expected a file "
-                    "whose name ends in .py. Rename it."
-                )
-            module = importlib.util.module_from_spec(spec)
-            # Files beside it can be imported, as when it is run as a script: also later.
-            if str(self.path.parent) not in sys.path:
-                sys.path.insert(0, str(self.path.parent))
-            sys.modules[name] = module
-            try:
-                spec.loader.exec_module(module)
-            except BaseException:
-                del sys.modules[name]
-                raise
+        if self.path.suffix != ".py" or "." in self.path.stem:
+            raise KerasdistError(
+                f"Received {str(self.path)!r}, which Python does not import. Expected a file whose "
+                "name has one dot and ends in .py. Rename it."
+            )
+        # Files beside it can be imported, as when it is run as a script: also later.
+        if str(self.path.parent) not in sys.path:
+            sys.path.insert(0, str(self.path.parent))
+        module = import_part(self.path.parent, self.path.stem)
         return getattr(module, self.name)
 
 

@@ -277,7 +277,7 @@ def test_the_tutorial_preset_computes_the_tutorials_loss_step_and_average():
 
 
 def test_label_smoothing_is_that_of_keras():
-    loss = part("model").SmoothedCrossentropy(0.2)
+    loss = kerasdist.SmoothedCrossentropy(0.2)
     logits = np.random.default_rng(0).normal(size=(7, 10)).astype("float32")
     labels = np.arange(7)
     keras_loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.2)

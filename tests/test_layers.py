@@ -9,11 +9,11 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
-    {"errors", "interrupts", "messages", "processes"},
+    {"errors", "importing", "interrupts", "messages", "processes"},
     {
         *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
-        *{"circumstances", "datasets", "trust"},
+        *{"circumstances", "datasets", "losses", "trust"},
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},

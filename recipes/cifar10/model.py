@@ -43,37 +43,10 @@ def build_model(config) -> kerasdist.Model:
             learning_rate_factors={"beta$": config.bias_factor} if is_whitened else None,
             arguments={"others_rate": config.others_rate} if is_muon else None,
         ),
-        loss=SmoothedCrossentropy(config.label_smoothing),
+        loss=kerasdist.SmoothedCrossentropy(config.label_smoothing),
         metrics=["accuracy"],
     )
     return model
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class SmoothedCrossentropy(keras.losses.Loss):
-    """Cross-entropy of logits with class numbers, of which a part goes to all classes equally.
-
-    Example:
-        >>> loss = SmoothedCrossentropy(0.1)
-        >>> round(float(loss([3], [[0.0] * 10])), 4)
-        2.3026
-    """
-
-    from_logits = True
-
-    def __init__(self, label_smoothing: float = 0.0, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.label_smoothing = label_smoothing
-
-    def call(self, y_true, y_pred):
-        logs = ops.log_softmax(ops.cast(y_pred, "float32"))
-        classes = ops.shape(logs)[-1]
-        target = ops.one_hot(ops.reshape(y_true, (-1,)), classes, dtype=logs.dtype)
-        target = (1 - self.label_smoothing) * target + self.label_smoothing / classes
-        return -ops.sum(target * logs, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"label_smoothing": self.label_smoothing}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -1,0 +1,228 @@
+"""Spoken digits (FSDD) from WAV files, from TFDS, or a synthetic set of sounds."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import kerasdist
+from kerasdist import KerasdistError, PublicData
+
+from .recordings import BadClipError, Clip, parse_name, read_clip, read_samples
+from .synthetic import make_synthetic
+
+CLASS_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+EXAMPLE_SUFFIXES = (".wav",)
+SPLITS = ("train", "validation")
+# The official split: these recordings of each digit and speaker are for testing.
+NUM_TEST = 5
+NUM_TRAIN = 2700
+
+
+def _find_files(folder: Path) -> Path | None:
+    for path in (folder, folder / "recordings", folder / "free-spoken-digit-dataset/recordings"):
+        if any(path.glob("*.wav")):
+            return path
+    return None
+
+
+FSDD = PublicData(
+    title="FSDD (spoken digits)",
+    tfds="spoken_digit",
+    version="1.0.9",
+    url="https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.9.tar.gz",
+    megabytes=11,
+    files="WAV files such as 7_jackson_32.wav, there or in recordings",
+    find_files=_find_files,
+    synthetic="sounds",
+)
+
+
+def build_data(config, split: str) -> kerasdist.Sequences:
+    """Returns the clips of one split as log-mel frames, with their lengths and labels.
+
+    Args:
+        config: The recipe's `Config`.
+        split: `"train"` or `"validation"`.
+
+    Returns:
+        Batches of `{"frames": float32 [n, time, bands], "length": int32 [n], "label": int64 [n]}`.
+
+    Example:
+        >>> data = build_data(Config(source="synthetic", num_validation=20), "validation")
+        >>> len(data)
+        20
+    """
+    if split not in SPLITS:
+        raise KerasdistError(
+            f"Received `split` {split!r}. Expected one of {', '.join(SPLITS)}.Ask for one."
+        )
+    source, folder = FSDD.locate(config.source, config.data_dir)
+    if source == "synthetic":
+        num_clips = config.num_train if split == "train" else config.num_validation
+        # The split is part of the seed: no sound is drawn for both.
+        samples, labels = make_synthetic(num_clips, (config.synthetic_seed, SPLITS.index(split)))
+    else:
+        clips = _clips(source, folder, split, config.hold_out_speaker, config.skip_bad)
+        samples, labels = [c.samples for c in clips], np.array([c.digit for c in clips])
+    return kerasdist.Sequences(
+        {"frames": _frames(config, samples), "label": labels.astype(np.int64)}
+    )
+
+
+def build_augment(config):
+    """Returns `augment(batch, seed)` for the training clips; None for `augmentation` "none".
+
+    Example:
+        >>> build_augment(Config(augmentation="none")) is None
+        True
+    """
+    from . import augmentation
+
+    if config.augmentation == "none":
+        return None
+    return lambda batch, seed: augmentation.speech(batch, seed, config.mels)
+
+
+def build_groups(config, split: str) -> dict[str, list[str]]:
+    """Returns the speaker of each clip, for `kerasdist evaluate`.
+
+    Example:
+        >>> build_groups(Config(source="synthetic"), "validation")
+        {}
+    """
+    source, folder = FSDD.locate(config.source, config.data_dir, warn=False)
+    if source == "synthetic":
+        return {}
+    clips = _clips(source, folder, split, config.hold_out_speaker, config.skip_bad)
+    return {"speaker": [clip.speaker for clip in clips]}
+
+
+def read_examples(config, paths) -> dict[str, np.ndarray]:
+    """Returns WAV files as the network gets them, for `kerasdist predict`.
+
+    Args:
+        config: The recipe's `Config`.
+        paths: Files with one channel and 8,000 samples of 16 bits a second, of any length.
+
+    Returns:
+        `{"frames": float32 [n, time, bands], "length": int32 [n]}`.
+
+    Example:
+        >>> import tempfile, wave
+        >>> with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        ...     with wave.open(file.name, "wb") as clip:
+        ...         clip.setparams((1, 2, 8000, 0, "NONE", ""))
+        ...         clip.writeframes(bytes(1600))
+        ...     read_examples(Config(), [file.name])["frames"].shape
+        (1, 10, 80)
+    """
+    return pad(_frames(config, [read_samples(Path(path)) for path in paths]))
+
+
+def pad(frames: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Clips of different lengths in one array, filled up with zeros.
+
+    Example:
+        >>> pad([np.ones((2, 3)), np.ones((5, 3))])["frames"].shape
+        (2, 5, 3)
+    """
+    lengths = np.array([len(clip) for clip in frames], np.int32)
+    padded = np.zeros((len(frames), lengths.max(), frames[0].shape[1]), np.float32)
+    for row, clip in zip(padded, frames, strict=True):
+        row[: len(clip)] = clip
+    return {"frames": padded, "length": lengths}
+
+
+def find_source(config) -> str:
+    """Returns where the data of `config` comes from, and warns if it is not the real thing.
+
+    Example:
+        >>> find_source(Config(source="synthetic"))
+        'synthetic'
+    """
+    return FSDD.locate(config.source, config.data_dir)[0]
+
+
+def num_examples(config) -> int:
+    """Returns the number of training clips; that of the data set if they are gone.
+
+    A trained model is built again where its data need not be.
+
+    Example:
+        >>> num_examples(Config(source="synthetic", num_train=20))
+        20
+    """
+    try:
+        source, folder = FSDD.locate(config.source, config.data_dir, warn=False)
+        if source == "synthetic":
+            return config.num_train
+        return len(_clips(source, folder, "train", config.hold_out_speaker, config.skip_bad))
+    except KerasdistError:
+        return NUM_TRAIN
+
+
+def _frames(config, samples: Sequence[np.ndarray]) -> list[np.ndarray]:
+    from .features import log_mel
+
+    return [log_mel(clip, config.mels, config.deltas) for clip in samples]
+
+
+# Asked for by the data, the groups and the number of steps: one reading serves them.
+@functools.lru_cache(maxsize=4)
+def _clips(
+    source: str, folder: Path, split: str, hold_out: str | None, skip_bad: bool
+) -> tuple[Clip, ...]:
+    """The clips of a split, in the order of their names."""
+    clips = _all_clips(source, folder, skip_bad)
+    if hold_out is None:
+        tests = [clip.index < NUM_TEST for clip in clips]
+    else:
+        speakers = sorted({clip.speaker for clip in clips})
+        if hold_out not in speakers:
+            raise KerasdistError(
+                f"Received `hold_out_speaker={hold_out!r}`. Expected one of {', '.join(speakers)}. "
+                "Correct the name."
+            )
+        tests = [clip.speaker == hold_out for clip in clips]
+    wanted = split == "validation"
+    found = tuple(clip for clip, is_test in zip(clips, tests, strict=True) if is_test == wanted)
+    if not found:
+        raise KerasdistError(
+            f"Received the folder {str(folder)!r} without a clip for the {split} data. Expected "
+            f"recordings 0 to {NUM_TEST - 1} of each digit and speaker for validation, others for "
+            "training. Add them."
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def _all_clips(source: str, folder: Path, skip_bad: bool) -> tuple[Clip, ...]:
+    if source == "tfds":
+        return _prepared_clips(folder)
+    clips, bad = [], []
+    for path in sorted(folder.glob("*.wav")):
+        try:
+            clips.append(read_clip(path))
+        except BadClipError as error:
+            if not skip_bad:
+                raise
+            bad.append(str(error))
+    if bad:
+        first = bad[0].removeprefix("Received ").split(". Expected")[0]
+        count = f"{len(bad)} of {len(bad) + len(clips)} files"
+        print(f"skipped {count}, first {first}", file=sys.stderr)
+    return tuple(clips)
+
+
+def _prepared_clips(folder: Path) -> tuple[Clip, ...]:
+    clips = []
+    for example in FSDD.read_prepared(folder, "train", whole=False):
+        # The official split is one of file names; TFDS has all clips in one split.
+        name = parse_name(Path(example["audio/filename"].decode()))
+        clips.append(Clip(*name, example["audio"].astype(np.int16)))
+    return tuple(sorted(clips, key=lambda clip: (clip.digit, clip.speaker, str(clip.index))))
