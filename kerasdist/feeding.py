@@ -169,6 +169,12 @@ def preparation(
     check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
     known = stream.element_spec
     augment = with_epoch(augment)
+    # Traced once for all passes.
+    check = tf.function(check) if check is not None else None
+
+    @tf.function
+    def augmented(number, batch, epoch):
+        return augment(batch, position_seed(seed, epoch, number), epoch)
 
     def prepare(dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
         nonlocal known
@@ -182,13 +188,10 @@ def preparation(
             parallel = None if stream.read_ahead == 1 else tf.data.AUTOTUNE
             dataset = _numbered(dataset, position).map(check, num_parallel_calls=parallel)
         if augment is not None:
-
-            def augmented(number, batch):
-                place = tf.constant(epoch, tf.int64)
-                return augment(batch, position_seed(seed, epoch, number), place)
-
+            place = tf.constant(epoch, tf.int64)
             dataset = _numbered(dataset, position).map(
-                augmented, num_parallel_calls=tf.data.AUTOTUNE
+                lambda number, batch: augmented(number, batch, place),
+                num_parallel_calls=tf.data.AUTOTUNE,
             )
         if has_unread(model, dataset.element_spec):
             # Devices need not hold what nobody reads, and cannot hold strings.
@@ -203,10 +206,15 @@ def _numbered(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
 
 
 @tf.autograph.experimental.do_not_convert
-def position_seed(seed: int, epoch: int, number: tf.Tensor) -> tf.Tensor:
+def position_seed(seed: int, epoch: Any, number: tf.Tensor) -> tf.Tensor:
     """A seed for the stateless random functions: a function of (seed, global position)."""
     of_pass = tf.random.stateless_uniform(
-        (2,), [seed, epoch], minval=0, maxval=2**31 - 1, dtype=tf.int64, alg="philox"
+        (2,),
+        tf.stack([tf.constant(seed, tf.int64), tf.cast(epoch, tf.int64)]),
+        minval=0,
+        maxval=2**31 - 1,
+        dtype=tf.int64,
+        alg="philox",
     )
     return tf.random.stateless_uniform(
         (2,),

@@ -53,6 +53,7 @@ class ArrayStream(TensorStream):
         self.num_batches: int | None = -(-num_examples // batch_size)
         self._shuffle, self._seed = shuffle, seed
         self._tensors: Any = None
+        self._take_rows: Any = None
 
     @property
     def element_spec(self) -> Any:
@@ -62,13 +63,17 @@ class ArrayStream(TensorStream):
         with tf.device("CPU:0"):
             if self._tensors is None:
                 self._tensors = self._as_tensors()
+                # Traced once for all passes.
+                self._take_rows = tf.function(self._take, autograph=False)
             # Rows in their own order are a slice, which is cheaper.
             indices = tf.constant(self._order(epoch)) if self._shuffle else None
         n, size = self._num_examples, self.batch_size
 
         def batch(i):
             first, end = i * size, tf.minimum((i + 1) * size, n)
-            return self._slice(first, end) if indices is None else self._take(indices[first:end])
+            if indices is None:
+                return self._slice(first, end)
+            return self._take_rows(indices[first:end])
 
         batches = tf.data.Dataset.range(start, self.num_batches)
         return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -93,7 +98,7 @@ class ArrayStream(TensorStream):
         return order[rows].tolist()
 
     def close(self) -> None:
-        self._tensors = None
+        self._tensors = self._take_rows = None
 
 
 class Sequences:
