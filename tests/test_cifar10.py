@@ -196,7 +196,7 @@ def multiply_adds(model, image_size):
 
 
 def test_the_fast_network_costs_at_most_26_million_multiply_adds():
-    assert multiply_adds(load().build_model(), 32) <= 26_050_000
+    assert multiply_adds(load().build_model(), 32) <= 26_000_000
 
 
 def test_the_tutorials_network_costs_18_million_multiply_adds():

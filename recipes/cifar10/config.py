@@ -47,7 +47,7 @@ class Config(OptimizerConfig):
         default="whitened", metadata={"help": "whitened (groups of convolutions) or tutorial"}
     )
     widths: tuple[int, ...] = field(
-        default=(24, 80, 160), metadata={"help": "whitened: filters of each group"}
+        default=(32, 88, 144), metadata={"help": "whitened: filters of each group"}
     )
     convolutions: int = field(default=2, metadata={"help": "whitened: convolutions of a group"})
     augmentation: Literal["shift", "tutorial", "none"] = field(
@@ -68,7 +68,7 @@ class Config(OptimizerConfig):
         default=0.2, metadata={"help": "part of a label that goes to all classes equally"}
     )
     others_rate: float = field(
-        default=6.25,
+        default=12.5,
         metadata={"help": "kernel_muon: learning rate of all but the convolutions, times this"},
     )
     bias_factor: float = field(
@@ -85,13 +85,13 @@ class Config(OptimizerConfig):
         default=None, metadata={"help": "decay of an average of the weights, for evaluation"}
     )
     optimizer: str = "kernel_muon"
-    learning_rate: float = 0.12
+    learning_rate: float = 0.06
     schedule: str = "onecycle"
     peak_at: float = 0.05
     start_factor: float | None = 0.2
     end_factor: float = 0.0
     momentum: float | None = 0.7
-    weight_decay: float | None = 0.055
+    weight_decay: float | None = 0.11
     weight_decay_on: str = "logits/kernel"
     data_dir: str | None = field(
         default=None,

@@ -67,7 +67,7 @@ class WhitenedCNN(kerasdist.Model):
     targets = "label"
 
     def __init__(
-        self, widths: tuple[int, ...] = (24, 80, 160), convolutions: int = 2, **kwargs: Any
+        self, widths: tuple[int, ...] = (32, 88, 144), convolutions: int = 2, **kwargs: Any
     ):
         super().__init__(**kwargs)
         self.widths = tuple(widths)
