@@ -24,8 +24,10 @@ commands:
   evaluate RUN       loss and metrics of a trained run, by class and by group
   predict RUN FILE…  what the model says about files, or a folder of them
   export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)
+  new NAME           a recipe to start from (--template image, audio)
   verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
   devices            what is here, and what "auto" takes
+  doctor             what is installed, and whether a training works here
 
   kerasdist COMMAND --help shows the options, kerasdist fit RECIPE --help a recipe's own.
   kerasdist --version shows the version.
@@ -91,8 +93,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "evaluate": _evaluate,
         "predict": _predict,
         "export": _export,
+        "new": _new,
         "verify": _verify,
         "devices": _devices,
+        "doctor": _doctor,
     }
     if name not in commands:
         raise KerasdistError(
@@ -165,6 +169,16 @@ def _check_run(run: Path, which: str) -> None:
         )
 
 
+def _new(argv: list[str]) -> int:
+    from kerasdist import scaffold
+
+    folder, parsed = scaffold.parse(argv)
+    files = scaffold.create(folder, parsed["template"])
+    if not parsed["quiet"]:
+        print(*(str(path) for path in files), f"next: kerasdist fit {folder}", sep="\n")
+    return 0
+
+
 def _devices(argv: list[str]) -> int:
     from kerasdist import options
 
@@ -172,3 +186,15 @@ def _devices(argv: list[str]) -> int:
     with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
     return commands.devices(parsed)
+
+
+def _doctor(argv: list[str]) -> int:
+    from kerasdist import options
+
+    parsed = options.parse_options({}, argv, "kerasdist doctor")
+    with tensorflow_messages(parsed["verbose"]):
+        from kerasdist import commands
+        from kerasdist.devices import logical_cpus_if_more
+
+    logical_cpus_if_more(2)
+    return commands.doctor(parsed)

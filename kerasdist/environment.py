@@ -33,9 +33,7 @@ def describe(devices: Sequence[str], code: str | os.PathLike = ".") -> dict[str,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cpus": _num_cpus(),
         "git": _git(Path(code)),
     }
 

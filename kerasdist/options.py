@@ -120,6 +120,10 @@ RUN_OPTIONS: Options = {
     "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
     "dry_run": Option(bool, False, "two steps and one evaluation of everything; nothing is kept"),
     "soft_placement": Option(bool, False, "take the nearest device where one does not exist"),
+    "memory_growth": Option(bool, False, "take a GPU's memory only as it is needed"),
+    "memory_limit": Option(
+        str | None, None, "the most memory taken on each GPU: a size (4GB) or a fraction (0.4)"
+    ),
 }
 OUTPUT_OPTIONS: Options = {
     "json": Option(bool, False, "print one JSON object a line"),
@@ -140,6 +144,7 @@ _VERIFY_ONLY: Options = {
 }
 # What a comparison on several numbers of devices decides itself.
 _RUN_FOLDER = ("run_dir", "resume", "init_from", "save_every", "keep", "monitor", "on_nan")
+_PLACEMENT = ("devices", "soft_placement", "memory_growth", "memory_limit")
 _NOT_VERIFY = (
     "devices",
     "epochs",
@@ -147,7 +152,7 @@ _NOT_VERIFY = (
     "log_every",
     "summary_every",
     "dry_run",
-    "soft_placement",
+    *_PLACEMENT[1:],
 )
 VERIFY_OPTIONS: Options = {
     **_VERIFY_ONLY,
@@ -353,7 +358,7 @@ def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
         "split": Option(Literal["train", "validation"], "validation", "train or validation"),
         "steps": _count(None, "batches to read; all by default"),
         "tta": Option(bool, False, "also with test-time augmentation, where the recipe has views"),
-        **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
+        **{k: RUN_OPTIONS[k] for k in ("batch_size", *_PLACEMENT)},
     }
     run, others, values = _parse_run(own, argv, "evaluate")
     if others:
@@ -367,7 +372,7 @@ def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
     own = {
         "which": _WHICH,
         "top": _count(3, "classes that are listed for each file, the likeliest first", "1"),
-        **{k: RUN_OPTIONS[k] for k in ("devices", "batch_size", "soft_placement")},
+        **{k: RUN_OPTIONS[k] for k in ("batch_size", *_PLACEMENT)},
     }
     run, others, values = _parse_run(own, argv, "predict", " FILE...")
     if not others:

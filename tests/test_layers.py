@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
     {"errors", "importing", "interrupts", "messages", "processes"},
     {
-        *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
+        *{"arguments", "checkpoints", "devices", "gpus", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
         *{"circumstances", "datasets", "losses", "trust"},
     },
@@ -25,7 +25,7 @@ LAYERS = [
     {"epochs", "exporting"},
     {"training"},
     {"options"},
-    {"commands"},
+    {"commands", "scaffold"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -95,6 +95,8 @@ _MAY_DIFFER = (
     "keep",
     "save_every",
     "soft_placement",
+    "memory_growth",
+    "memory_limit",
 )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from kerasdist import __version__
+from kerasdist import __version__, gpus
 from kerasdist.devices import resolve_names
 from kerasdist.errors import KerasdistError
 from kerasdist.options import OUTPUT_OPTIONS, FitOptions
@@ -82,4 +83,11 @@ def _construct(source: Any, arguments: dict[str, Any]) -> Any:
 
 
 def names_of(run: dict[str, Any]) -> list[str]:
+    """The devices that the options name, with the memory that they allow; starts TensorFlow."""
+    has_gpu = gpus.set_memory(run["memory_growth"], run["memory_limit"])
+    if not has_gpu and (run["memory_growth"] or run["memory_limit"] is not None):
+        print("there is no GPU whose memory could be set", file=sys.stderr)
+    unusable = gpus.unusable_gpus()
+    if unusable is not None and run["devices"] in (None, "auto"):
+        print(unusable, file=sys.stderr)
     return list(resolve_names(run["devices"], soft=run["soft_placement"]))

@@ -94,12 +94,14 @@ class AudioRNN(kerasdist.Model):
 
     def stacked(self, frames, length):
         """`stack` frames in one step, and the number of steps; frames after the clip are zero."""
-        time, bands = ops.shape(frames)[1], frames.shape[2]
         frames = frames * ops.cast(_inside(frames, length), frames.dtype)[..., None]
-        steps = (time + self.stack - 1) // self.stack
-        frames = ops.pad(frames, [(0, 0), (0, self.stack - 1), (0, 0)])[:, : steps * self.stack]
-        frames = ops.reshape(frames, (-1, steps, self.stack * bands))
-        return frames, (length + self.stack - 1) // self.stack
+        more = self.stack - 1
+        padded = ops.pad(frames, [(0, 0), (0, more), (0, 0)])
+        # Each frame and those after it; then one of `stack`. No shape is asked for, so that the
+        # network can be exported as a functional model.
+        after = [padded[:, i : (i - more) or None] for i in range(self.stack)]
+        steps = ops.concatenate([part[:, :: self.stack] for part in after], axis=-1)
+        return steps, (length + more) // self.stack
 
     def pooled(self, outputs, mask, length):
         """The mean and the largest of each value over the clip."""
@@ -130,4 +132,5 @@ class AudioRNN(kerasdist.Model):
 
 def _inside(sequences, length):
     """Which steps belong to a clip: `[n, time]`."""
-    return ops.arange(ops.shape(sequences)[1], dtype="int32")[None] < length[:, None]
+    number = ops.cumsum(ops.ones_like(sequences[:, :, 0], dtype="int32"), axis=1)
+    return number <= length[:, None]

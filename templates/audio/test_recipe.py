@@ -1,0 +1,35 @@
+"""The recipe learns, and two devices compute what one does. `python -m pytest` runs it."""
+
+from pathlib import Path
+
+import numpy as np
+
+import kerasdist
+
+kerasdist.logical_cpus(2)
+RECIPE = Path(__file__).parent
+
+
+def fit(devices, **settings):
+    recipe = kerasdist.load_recipe(RECIPE, **settings)
+    return kerasdist.fit(
+        recipe.build_model,
+        recipe.build_data("train"),
+        validation_data=recipe.build_data("validation"),
+        batch_size=recipe.config.batch_size,
+        epochs=recipe.config.epochs,
+        augment=recipe.build_augment(),
+        shards=2,
+        devices=devices,
+        progress=False,
+    )
+
+
+def test_it_learns():
+    assert fit(1, epochs=3).history["val_accuracy"][-1] > 0.9
+
+
+def test_two_devices_compute_what_one_does():
+    one, two = (fit(devices, epochs=1).model.get_weights() for devices in (1, 2))
+    for mine, its in zip(two, one, strict=True):
+        np.testing.assert_allclose(mine, its, atol=1e-3)
