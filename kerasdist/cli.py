@@ -24,6 +24,7 @@ commands:
   evaluate RUN       loss and metrics of a trained run, by class and by group
   predict RUN FILE…  what the model says about files, or a folder of them
   export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)
+  runs [DIR]         list runs; runs RUN RUN compares them, --html FILE as a page
   new NAME           a recipe to start from (--template image, audio)
   verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
   devices            what is here, and what "auto" takes
@@ -93,6 +94,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "evaluate": _evaluate,
         "predict": _predict,
         "export": _export,
+        "runs": _runs,
         "new": _new,
         "verify": _verify,
         "devices": _devices,
@@ -167,6 +169,12 @@ def _check_run(run: Path, which: str) -> None:
             f"Received {str(run)!r}, which is no run: it has no {runs.CONFIG} of ours. Expected a "
             "run's folder. Name one, for example runs/cifar10/0001."
         )
+
+
+def _runs(argv: list[str]) -> int:
+    from kerasdist import listing
+
+    return listing.show(*listing.parse(argv))
 
 
 def _new(argv: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,29 +12,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from kerasdist import ownership, pure
+from kerasdist import ownership
+from kerasdist.announcing import is_higher_better, monitored
 from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
 from kerasdist.errors import DivergedError, KerasdistError, closest
-from kerasdist.feeding import Feed, translate
+from kerasdist.feeding import Feed
 from kerasdist.hooks import Hooks
 from kerasdist.interrupts import Interrupts
-from kerasdist.loops import END_OF_DATA, NOT_FINITE
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL
+from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
-from kerasdist.reporting import Meter, Reporter, as_number
+from kerasdist.reporting import Meter, Reporter
 from kerasdist.runs import BEST, METRICS, RunFolder
 from kerasdist.steps import Engine, Outcome
 from kerasdist.summaries import Summaries
+from kerasdist.validation import metric_results, reset_metrics
+from kerasdist.validation import test as test  # for `training`
 
-# A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
-SECONDS_PER_CALL = 0.5
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
 MOST_LEFT_OUT = 50
 # Steps in a row that `on_nan="skip"` leaves out.
 MOST_SKIPPED = 10
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
 
 
 @dataclass(frozen=True)
@@ -76,17 +77,20 @@ class Loop:
         on_nan: str = "stop",
         monitor: str | None = None,
         saved: Checkpoint | None = None,
+        on_epoch: Callable[[], None] | None = None,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
         self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
-        self._saved, self._summaries = saved, summaries
+        self._saved, self._summaries, self._on_epoch = saved, summaries, on_epoch
         self._best: float | None = None
         self._written_best: float | None = None
         self._unwritten_best: list[Any] | None = None
         self._unwritten_log: deque[dict[str, Any]] = deque()
         self._interrupts = Interrupts()
         self._meter = Meter()
+        self._logged_step = self._logged_epoch = self._meter.reading()
+        self._learning_rate: float | None = None
         self._seconds_per_step: float | None = None
         self._compiled: set[bool] = set()
         self._left_out = 0
@@ -100,6 +104,14 @@ class Loop:
         with contextlib.ExitStack() as stack:
             if self._recovery is not None:
                 stack.enter_context(self._interrupts.watching())
+            stack.enter_context(
+                self._reporter.training(
+                    epochs=self._plan.epochs,
+                    steps=self._plan.steps,
+                    epoch_steps=self._plan.epoch_steps,
+                    read_metrics=lambda: metric_results(self._engine),
+                )
+            )
             self._train(validate)
 
     def _train(self, validate: Callable[[], dict[str, Any]]) -> None:
@@ -117,19 +129,25 @@ class Loop:
             if self._in_epoch == 0:  # Else the run was resumed within the epoch.
                 self._hooks.call("on_epoch_begin", self.epoch)
                 reset_metrics(self._engine)
+            self._reporter.begin_epoch(self.epoch, self.step, self._in_epoch)
             self._train_epoch()
             self.logs = metric_results(self._engine)
+            self._reporter.metrics(self.logs)
             self.logs |= {f"val_{name}": value for name, value in validate().items()}
             self._reporter.epoch(
                 self.epoch, None if self._plan.steps else self._plan.epochs, self.logs
             )
-            self._write_log(kind="epoch", step=self.step, epoch=self.epoch + 1, **self.logs)
+            rates, self._logged_epoch = self._rates(self._logged_epoch), self._meter.reading()
+            names = {"step": self.step, "epoch": self.epoch + 1}
+            self._write_log(kind="epoch", **names, **{**rates, **self.logs})
             if self._has_own_folder():
                 self._summaries.epoch(self.step, self.logs)
             self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
             self._in_epoch = 0
+            if self._on_epoch is not None:
+                self._on_epoch()
             self._save_if_due(epoch_ended=True)
         self._finish_saving()
         self._hooks.call("on_train_end", dict(self.logs))
@@ -153,7 +171,10 @@ class Loop:
             self._feed.advance(outcome.num_steps)
             if outcome.num_steps:
                 self._left_out = 0
+                # As it was given: 0.001, and not the nearest float32's 17 digits.
+                self._learning_rate = float(f"{outcome.learning_rate:.7g}")
                 self._log(outcome.loss)
+                self._reporter.advance(self.step, self._in_epoch, self._meter)
                 if outcome.seen is not None and self._has_own_folder():
                     self._summaries.step(self.step, outcome.seen, self._meter)
                 if self._hooks.every_train_batch:
@@ -188,6 +209,7 @@ class Loop:
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
         self._left_out = meta["left_out"]
+        self._learning_rate = meta.get("learning_rate")
         self._best = self._written_best = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
         self._hooks.rewind_logs(self.epoch)
@@ -216,8 +238,7 @@ class Loop:
         """Saves best.keras when the monitored value is the best so far."""
         if self._folder is None:
             return
-        default = "val_loss" if "val_loss" in self.logs else "loss"
-        name = self._monitor or default
+        name = monitored(self.logs, self._monitor)
         value = self.logs.get(name)
         if not isinstance(value, float):
             known = [key for key, logged in self.logs.items() if isinstance(logged, float)]
@@ -227,8 +248,8 @@ class Loop:
             )
         if self._unwritten_best is None and not (self._folder.path / BEST).exists():
             self._best = None  # The folder was lost: the best since then is better than none.
-        is_higher_better = any(word in name for word in _HIGHER_IS_BETTER)
-        if self._best is None or (value > self._best if is_higher_better else value < self._best):
+        is_better = operator.gt if is_higher_better(name) else operator.lt
+        if self._best is None or is_better(value, self._best):
             self._best = value
             self._engine.write_back("trainable", "other", "optimizer")
             self._write_best(self._engine.ema_weights() if self._engine.settings.ema else None)
@@ -291,6 +312,7 @@ class Loop:
             "pass": self._feed.epoch,
             "position": self._feed.position,
             "left_out": self._left_out,
+            "learning_rate": self._learning_rate,
             "logs": self.logs,
             "history": history.history,
             "history_epochs": history.epoch,
@@ -326,7 +348,7 @@ class Loop:
             self._compiled.add(is_observed)
             self._meter.restart()
         elif outcome.num_steps:
-            self._meter.add(outcome.num_steps, outcome.num_examples)
+            self._meter.add(outcome.num_steps, outcome.num_examples, outcome.waited)
             if not is_observed:
                 self._seconds_per_step = seconds / outcome.num_steps
 
@@ -335,7 +357,15 @@ class Loop:
             return
         rate, seconds = self._meter.rates()
         self._reporter.step(self.step, loss, rate, seconds)
-        self._write_log(kind="step", step=self.step, loss=loss, examples_per_second=round(rate, 3))
+        rates, self._logged_step = self._rates(self._logged_step), self._meter.reading()
+        rates["examples_per_second"] = round(rate, 3)
+        self._write_log(kind="step", step=self.step, loss=loss, **rates)
+
+    def _rates(self, since: Reading) -> dict[str, Any]:
+        """The learning rate, and the share of time that steps waited for batches, if measured."""
+        waited = self._meter.reading().since(since).share_waited
+        known = {} if math.isnan(waited) else {"input_wait": round(waited, 4)}
+        return {"learning_rate": self._learning_rate, **known}
 
     def _not_finite(self, outcome) -> None:
         scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -381,47 +411,3 @@ class Loop:
             "examples_per_second": round(rate, 3),
             "devices": list(placement.names),
         }
-
-
-def test(
-    engine: Engine, feed: Feed | None, steps: int | None, hooks: Hooks, *, use_ema: bool
-) -> dict[str, Any]:
-    """One pass over a feed with the metrics of the model."""
-    if feed is None:
-        return {}
-    feed.open(0)
-    hooks.call("on_test_begin")
-    reset_metrics(engine)
-    done = 0
-    try:
-        while steps is None or done < steps:
-            left = 2**40 if steps is None else steps - done
-            if not feed.is_at_end():
-                hooks.batch("on_test_batch_begin", done)
-            outcome = engine.test(
-                feed.iterator, 1 if hooks.every_test_batch else left, use_ema=use_ema
-            )
-            done += outcome.num_steps
-            feed.advance(outcome.num_steps)
-            if hooks.every_test_batch and outcome.num_steps:
-                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
-            if outcome.status == END_OF_DATA and feed.is_over():
-                break
-    except tf.errors.OpError as error:
-        raise translate(error) or error from None
-    logs = metric_results(engine)
-    hooks.call("on_test_end", dict(logs))
-    return logs
-
-
-def reset_metrics(engine: Engine) -> None:
-    engine.model.reset_metrics()
-    engine.refresh("metrics")
-
-
-def metric_results(engine: Engine) -> dict[str, Any]:
-    """The loss and the metrics so far, as floats."""
-    engine.write_back("metrics")
-    model = engine.model
-    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
-    return {name: as_number(value) for name, value in results.items()}

@@ -30,6 +30,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
+        y_pred = ops.convert_to_tensor(y_pred)
         # In float32 at least: half precision is too coarse for probabilities.
         wide = keras.backend.result_type(y_pred.dtype, "float32")
         logs = ops.log_softmax(ops.cast(y_pred, wide))

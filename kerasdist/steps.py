@@ -5,9 +5,10 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from kerasdist import observing, pure, sums, updates
 from kerasdist.devices import Placement
-from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, last_learning_rate, over_batches
 from kerasdist.models import Example, read
 from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
 
@@ -35,6 +36,7 @@ class Settings:
     class_weight: dict[int, float] | None = None
     gather_metrics: bool = False
     num_denominators: int = 0
+    times_input: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Outcome:
     """What one call of a compiled loop did. `loss` is the last step's.
 
     After a step that is not finite, `not_finite` names what was not, on the first `replica` where
-    anything was not; None if only their sum was not. `seen` is what `train_observed` saw.
+    anything was not; None if only their sum was not. `seen` is what `train_observed` saw. For
+    `waited` seconds batches were waited for; `learning_rate` is of the step done last.
     """
 
     num_steps: int
@@ -52,6 +55,8 @@ class Outcome:
     not_finite: tuple[str, ...] = ()
     replica: int | None = None
     seen: observing.Observation | None = None
+    waited: float = math.nan
+    learning_rate: float = math.nan
 
 
 class Engine:
@@ -149,13 +154,16 @@ class Engine:
 
     def train(self, iterator, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
-        return self._outcome(*self.train_loop(iterator, tf.constant(num_steps, tf.int64)))
+        *results, waited, rate = self.train_loop(iterator, tf.constant(num_steps, tf.int64))
+        return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
 
     def train_observed(self, iterator) -> Outcome:
         """One step as `train` runs it, with what a summary shows of it, if it was written."""
+        began = time.perf_counter()
         optional = iterator.get_next_as_optional()
         if not optional.has_value():
             return Outcome(0, 0, END_OF_DATA, 0.0)
+        waited = time.perf_counter() - began
         status, examples, loss, finite, replicas = self.observed_step(optional)
         done = int(status == REACHED)
         outcome = self._outcome(done, done * examples, status, loss, finite)
@@ -170,7 +178,7 @@ class Engine:
             self._float_weights(),
             lambda: compiled(optional).graph.as_graph_def(add_shapes=True),
         )
-        return dataclasses.replace(outcome, seen=seen)
+        return replace(outcome, seen=seen, waited=waited, learning_rate=seen.learning_rate)
 
     def _outcome(self, steps, examples, status, loss, finite) -> Outcome:
         names: tuple[str, ...] = ()
@@ -209,7 +217,10 @@ class Engine:
 
     def _train_loop(self, iterator, num_steps):
         with pure.patched():
-            return over_batches(iterator, num_steps, self._train_batch)
+            timed = self.settings.times_input
+            results = over_batches(iterator, num_steps, self._train_batch, times_input=timed)
+            state = [self._copies(v)[0].read_value() for v in self._state["optimizer"]]
+            return *results, last_learning_rate(self.model.optimizer, self.roles.optimizer, state)
 
     def _train_batch(self, batch):
         results = self._run(self._train_replica, batch)

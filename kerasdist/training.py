@@ -12,7 +12,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import __version__, architecture, arguments, environment, identity, inspection, pure
+from kerasdist import (
+    __version__,
+    architecture,
+    arguments,
+    environment,
+    identity,
+    inspection,
+    pure,
+    reports,
+)
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
@@ -235,6 +244,7 @@ def fit(
             on_nan,
             monitor,
             saved,
+            on_epoch=None if folder is None else reports.Live(folder.path).write,
         )
         try:
             loop.train(lambda: test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))
@@ -244,10 +254,13 @@ def fit(
             raise _during_run(error) from error.__cause__
         finally:
             engine.write_back()
+            if folder is not None and loop.epoch:  # A page of an epoch says that it is running.
+                reports.write(folder.path, status="unfinished")
         history = hooks.history
         history.ema_weights = engine.ema_weights() if ema else None
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
+            reports.write(folder.path, status="finished")
     return history
 
 

@@ -345,6 +345,7 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(command, tiny):
         "lock",
         "metrics.jsonl",
         "model.json",
+        "report.html",
         "result.json",
         "tensorboard",
     ]
@@ -379,6 +380,7 @@ def test_log_lines_have_the_old_format(command, tiny):
     )
     assert lines[7:] == [
         "the trained model is runs/tiny/0001/final.keras",
+        "the report is runs/tiny/0001/report.html",
         "next: kerasdist evaluate runs/tiny/0001",
     ]
 

@@ -9,7 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
-    {"errors", "importing", "interrupts", "messages", "processes"},
+    {"errors", "importing", "interrupts", "messages", "processes", "progress"},
+    {"display"},
     {
         *{"arguments", "checkpoints", "devices", "gpus", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
@@ -17,15 +18,16 @@ LAYERS = [
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
-    {"in_memory"},
+    {"announcing", "in_memory"},
     {"additivity", "architecture", "arrays", "data", "loops", "optimizers", "shards", "updates"},
-    {"exports", "observing", "predictions", "views"},
+    {"exports", "observing", "predictions", "reports", "views"},
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
     {"feeding", "hooks", "loading"},
+    {"validation"},
     {"epochs", "exporting"},
     {"training"},
     {"options"},
-    {"commands", "scaffold"},
+    {"commands", "listing", "scaffold"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -94,7 +94,8 @@ def digest(folder):
 
 def logged(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in lines]
+    times = ("examples_per_second", "input_wait")
+    return [{k: v for k, v in line.items() if k not in times} for line in lines]
 
 
 @pytest.fixture(scope="module")

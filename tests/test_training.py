@@ -292,6 +292,7 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
         "model.json",
         "metrics.jsonl",
         "final.keras",
+        "report.html",
         "result.json",
     }
     result = json.loads((folder / "result.json").read_text())

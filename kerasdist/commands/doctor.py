@@ -76,8 +76,8 @@ def _tried(
 
 def check_replicas(num_replicas: int) -> None:
     """One real training step of a line through three points, compared with NumPy."""
-    x = np.float32([[1, 2], [3, 4], [5, 7]])
-    y = np.float32([[1], [2], [4]])
+    x = np.array([[1, 2], [3, 4], [5, 7]], np.float32)
+    y = np.array([[1], [2], [4]], np.float32)
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
     model = keras.Sequential([keras.Input((2,)), layer])
     model.compile(keras.optimizers.SGD(0.1), "mse")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import runs, training
+from kerasdist import ownership, reports, runs, training
+from kerasdist.commands import examples
 from kerasdist.commands.jobs import FIT_OPTIONS, Job, names_of
 from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.interrupts import Terminated
@@ -56,8 +57,12 @@ def fit(options: FitOptions) -> int:
     reporter.say(f"run {folder.path}: {about}")
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
     with _result_of_a_stop(folder):
-        training.fit(job.build_model, data, run_dir=folder, **arguments)
+        history = training.fit(job.build_model, data, run_dir=folder, **arguments)
     result = json.loads((folder.path / runs.RESULT).read_text())
+    validation = arguments["validation_data"]
+    with _report_at_the_end(reporter, folder.path):
+        if validation is not None:
+            _look_at_examples(history, validation, job, names[0], folder.path, result["steps"])
     reporter.event("end", run=str(folder.path), **result)
     _say_end(reporter, folder, result)
     return 0
@@ -118,22 +123,54 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
     try:
         yield
     except DivergedError as error:
-        folder.stop("diverged", str(error))
+        _stop(folder, "diverged", str(error))
         raise
     except RunLockedError:
         raise  # The folder is another process's.
     except KerasdistError as error:
         if getattr(error, "during_run", False):
-            folder.stop("failed", str(error))
+            _stop(folder, "failed", str(error))
         else:
             folder.discard()
         raise
     except Exception as error:
-        folder.stop("failed", f"{type(error).__name__}: {error}")
+        _stop(folder, "failed", f"{type(error).__name__}: {error}")
         raise
     except (KeyboardInterrupt, Terminated) as error:
-        folder.stop("interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
+        _stop(folder, "interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
         raise
+
+
+def _stop(folder: runs.RunFolder, status: str, error: str) -> None:
+    folder.stop(status, error)
+    reports.write(folder.path, status=status)
+
+
+@contextlib.contextmanager
+def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
+    """Writes the report of a run that has finished, which nothing that fails here changes."""
+    reports.write(path, status="finished")  # At once: a kill may end what follows.
+    try:
+        yield
+    except KeyboardInterrupt:
+        reporter.warn("interrupted: the report has no confusion matrix and no examples")
+    except Exception as error:  # noqa: BLE001 - the run is finished, whatever its examples do
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
+    if not reports.write(path, status="finished"):
+        reporter.warn(f"{path / reports.REPORT} could not be written")
+
+
+def _look_at_examples(
+    history: Any, data: Any, job: Job, device: str, path: Path, steps: int
+) -> None:
+    """Writes evaluation.json, for the weights that final.keras has."""
+    if history.ema_weights is not None:
+        history.model.set_weights(history.ema_weights)
+    found = examples.evaluate(history.model, data, job.recipe, device)
+    if found is not None:
+        ownership.ensure(path)
+        reports.write_text(path / reports.EVALUATION, as_json({**found, "steps": steps}))
 
 
 def _described(job: Job, data: Any) -> str:
@@ -157,4 +194,5 @@ def _say_end(reporter: Reporter, folder: runs.RunFolder, result: dict[str, Any])
         )
     else:
         reporter.say(f"the trained model is {final}")
+    reporter.say(f"the report is {folder.path / reports.REPORT}")
     reporter.say(f"next: kerasdist evaluate {folder.path}")

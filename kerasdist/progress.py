@@ -1,0 +1,272 @@
+"""How far a training is, when it will end, and the lines that say so within a width."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+# Rates and the end are told from what happened within this time.
+SECONDS_OF_RATES = 10.0
+_SECONDS_BETWEEN_READINGS = 0.1
+_WIDEST_BAR, _NARROWEST_BAR = 40, 8
+_GAP = "  "
+
+
+class Piece(NamedTuple):
+    """Some text and what it is: "label", "value", "done", "rest" or "" (its colour)."""
+
+    text: str
+    kind: str = ""
+
+
+Line = list[Piece]
+
+
+class Reading(NamedTuple):
+    """What was measured up to now: totals of a `Meter`."""
+
+    seconds: float
+    steps: int
+    examples: int
+    waited: float  # for batches; NaN if that was not measured
+
+    def since(self, other: Reading) -> Reading:
+        """What was measured after another reading."""
+        return Reading(
+            self.seconds - other.seconds,
+            self.steps - other.steps,
+            self.examples - other.examples,
+            self.waited - other.waited,
+        )
+
+    @property
+    def share_waited(self) -> float:
+        """The share of the time that steps waited for their batches; NaN if nobody knows."""
+        if self.seconds <= 0 or math.isnan(self.waited):
+            return math.nan
+        # The compiled loop reads the computer's clock, which somebody may set.
+        return min(1.0, max(0.0, self.waited / self.seconds))
+
+
+def number(value: Any) -> str:
+    """`0.1235`, `[0.5, 1]`."""
+    if isinstance(value, list):
+        return f"[{', '.join(number(item) for item in value)}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """`0:05`, `12:34`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def rate_text(examples_per_second: float) -> str:
+    text = f"{examples_per_second:.3g}"
+    return f"{examples_per_second:,.0f}" if examples_per_second >= 100 else text
+
+
+class Progress:
+    """Where a training is. Times left are told from recent steps and the last pause of an epoch.
+
+    `epochs`, `steps` and `epoch_steps` are what is planned, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        epochs: int | None,
+        steps: int | None,
+        epoch_steps: int | None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        if steps is not None:
+            epochs = -(-steps // epoch_steps) if epoch_steps else None
+        self._epochs, self._steps, self._epoch_steps = epochs, steps, epoch_steps
+        self._clock = clock
+        self._readings: deque[Reading] = deque([Reading(0.0, 0, 0, 0.0)])
+        self._began = self._stopped = clock()
+        self._at_begin = self._readings[0]
+        self._between: float | None = None
+        self._has_advanced = self._has_ended = False
+        self._validation: tuple[int, int | None] | None = None
+        self.epoch = self.step = self.step_in_epoch = 0
+        self.logs: Mapping[str, Any] = {}
+
+    def begin_epoch(self, epoch: int, step: int, step_in_epoch: int) -> None:
+        now = self._clock()
+        if self._has_ended:
+            self._between = now - self._stopped
+        self._began, self._at_begin = now, self._readings[-1]
+        self.epoch, self.step, self.step_in_epoch = epoch, step, step_in_epoch
+        self._validation, self._has_ended, self.logs = None, False, {}
+
+    def advance(self, step: int, step_in_epoch: int, reading: Reading) -> None:
+        """After some steps; `reading` is what was measured since the training began."""
+        self.step, self.step_in_epoch, self._has_advanced = step, step_in_epoch, True
+        self._stopped = self._clock()
+        readings = self._readings
+        if len(readings) > 1 and reading.seconds - readings[-2].seconds < _SECONDS_BETWEEN_READINGS:
+            readings.pop()
+        readings.append(reading)
+        while len(readings) > 2 and reading.seconds - readings[1].seconds > SECONDS_OF_RATES:
+            readings.popleft()
+
+    def validate(self, done: int, total: int | None) -> None:
+        """Validation runs, and `done` of its batches are over."""
+        self._validation = (done, total)
+
+    def end_epoch(self) -> None:
+        self._has_ended = True
+        self._validation = None
+        if self._epoch_steps is None:
+            self._epoch_steps = self.step_in_epoch or None  # As many as in this one, it is assumed.
+
+    def _recently(self) -> Reading | None:
+        """What was measured in the last seconds; None if nothing was."""
+        last, first = self._readings[-1], self._readings[0]
+        if last.seconds <= first.seconds or last.steps <= first.steps:
+            return None
+        return last.since(first)
+
+    def _steps_of_epoch(self) -> int | None:
+        total = self._epoch_steps
+        if self._steps is not None:
+            left = self.step_in_epoch + self._steps - self.step
+            total = left if total is None else min(total, left)
+        return total if total is not None and total >= self.step_in_epoch else None
+
+    def seconds_left(self) -> tuple[float | None, float | None]:
+        """`(of this epoch's steps, of the whole run)`; None where nobody can know."""
+        recent, of_epoch = self._recently(), self._steps_of_epoch()
+        if recent is None:
+            return None, None
+        step = recent.seconds / recent.steps
+        epoch = None if of_epoch is None else (of_epoch - self.step_in_epoch) * step
+        between = self._between or 0.0
+        # What of the pause after this epoch is over.
+        is_pausing = self._validation is not None or self._has_ended
+        passed = min(between, self._clock() - self._stopped) if is_pausing else 0.0
+        if self._steps is not None:
+            steps_left = self._steps - self.step
+            ends = 1 + (steps_left // self._epoch_steps if self._epoch_steps else 0)
+            return epoch, steps_left * step + ends * between - passed
+        if self._epochs is None or epoch is None or self._epoch_steps is None:
+            return epoch, None
+        more = self._epochs - self.epoch - 1
+        whole = more * (self._epoch_steps * step + between) + epoch + between - passed
+        return epoch, max(whole, 0.0)
+
+    def lines(self, width: int, *, ascii_only: bool = False) -> list[Line]:
+        """Two lines: how far it is, and what it measured."""
+        return [self._bar(width, ascii_only), self._values(width)]
+
+    def text(self, width: int) -> str:
+        """`lines` without colours."""
+        return "\n".join("".join(p.text for p in line).rstrip() for line in self.lines(width))
+
+    def _name(self) -> str:
+        return f"epoch {self.epoch + 1}" + (f"/{self._epochs}" if self._epochs else "")
+
+    def _bar(self, width: int, ascii_only: bool) -> Line:
+        if self._validation is not None:
+            what, (done, total) = "validation", self._validation
+        else:
+            what, done, total = "step", self.step_in_epoch, self._steps_of_epoch()
+        counted = f"{what} {done:,}" + (f"/{total:,}" if total else "")
+        left = f"{self._name()}{_GAP}{counted}"
+        share = min(1.0, done / total) if total else None
+        of_epoch, of_run = self.seconds_left()
+        of_epoch = None if self._validation is not None else of_epoch
+        epoch_text = [f"{duration(of_epoch)} left"] if of_epoch is not None else []
+        run_text = [f"run {duration(of_run)} left"] if of_run is not None else []
+        percent = [f"{share:4.0%}"] if share is not None else []
+        for right in (
+            [*percent, ", ".join(epoch_text + run_text)],
+            [*percent, *(run_text or epoch_text)],
+            percent,
+        ):
+            text = "".join(f"{_GAP}{part}" for part in right if part)
+            room = width - len(left) - len(text) - len(_GAP)
+            if room >= _NARROWEST_BAR or (share is None and room >= -len(_GAP)):
+                break
+        else:
+            return [Piece(left, "label")]
+        bar = _bar(min(room, _WIDEST_BAR), share, ascii_only) if share is not None else []
+        return [Piece(left, "label"), *([Piece(_GAP)] if bar else []), *bar, Piece(text)]
+
+    def _values(self, width: int) -> Line:
+        if not self._has_advanced:
+            return [Piece("compiling the first step")]
+        recent = self._recently()
+        speed = []
+        if recent is not None:
+            speed.append([Piece(rate_text(recent.examples / recent.seconds), "value")])
+            speed[-1].append(Piece(" examples/s"))
+            if not math.isnan(recent.share_waited):
+                speed.append([Piece("input wait "), Piece(f"{recent.share_waited:.0%}", "value")])
+        named = [
+            [Piece(f"{name} "), Piece(number(value), "value")]
+            for name, value in self.logs.items()
+            if not isinstance(value, list)
+        ]
+        # The loss comes first, the speed next; as many metrics as there is room for.
+        for kept in range(len(named), 0, -1):
+            more = [[Piece(f"+{len(named) - kept} more")]] if kept < len(named) else []
+            parts = [*named[:kept], *more, *speed]
+            if _length(parts) <= width:
+                return _joined(parts)
+        fitting = [named[:1] + speed[:n] for n in (2, 1, 0)]
+        return _joined(next((p for p in fitting if _length(p) <= width), named[:1]))
+
+    def summary(self, logs: Mapping[str, Any], width: int) -> list[Line]:
+        """An epoch that ended: all its values, on more lines if one is too narrow."""
+        now, last = self._clock(), self._readings[-1]
+        parts = [[Piece(f"{name} "), Piece(number(value), "value")] for name, value in logs.items()]
+        took: list[Line] = [[Piece(duration(now - self._began))]]
+        measured = last.since(self._at_begin)
+        if measured.seconds > 0:
+            rate = rate_text(measured.examples / measured.seconds)
+            took.append([Piece(f"{rate} examples/s")])
+        name = self._name()
+        indent = len(name) + len(_GAP)
+        room = max(width - indent, 1)
+        *rows, last_row = _wrapped(parts, room)
+        # No line for the speed alone.
+        added = (took[:n] for n in range(len(took), 0, -1))
+        fitting = next((t for t in added if _length([*last_row, *t]) <= room), [])
+        rows.append([*last_row, *fitting])
+        lines: list[Line] = [[Piece(name, "label"), Piece(_GAP), *_joined(rows[0])]]
+        return lines + [[Piece(" " * indent), *_joined(row)] for row in rows[1:]]
+
+
+def _bar(width: int, share: float, ascii_only: bool) -> Line:
+    # Different characters: a bar must be one without colours, too.
+    done = int(share * width)
+    full, empty = ("#", "-") if ascii_only else ("━", "─")
+    return [Piece(full * done, "done"), Piece(empty * (width - done), "rest")]
+
+
+def _length(parts: Sequence[Line]) -> int:
+    return sum(len(p.text) for part in parts for p in part) + len(_GAP) * (len(parts) - 1)
+
+
+def _joined(parts: Sequence[Line]) -> Line:
+    line: Line = []
+    for part in parts:
+        line += [*([Piece(_GAP)] if line else []), *part]
+    return line
+
+
+def _wrapped(parts: Sequence[Line], width: int) -> Iterator[list[Line]]:
+    row: list[Line] = []
+    for part in parts:
+        if row and _length([*row, part]) > width:
+            yield row
+            row = []
+        row.append(part)
+    yield row

@@ -1,0 +1,192 @@
+"""Line plots as SVG, in the page's own colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+# In units of the drawing, which are about pixels on a phone and on a desk.
+WIDTH, HEIGHT = 400, 230
+LEFT, RIGHT, TOP, BOTTOM = 50, 12, 10, 34
+# More points than this are drawn as their mean and their range: nobody sees more.
+MOST_POINTS = 400
+# More points than this have no dots, which would hide the line.
+_MOST_DOTS = 60
+# Values that span more than this are drawn on a logarithmic scale.
+_WIDE = 1000.0
+NUM_COLOURS, NUM_DASHES = 8, 3
+
+Point = tuple[float, float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its points by x, with None where there is a gap.
+
+    Attributes:
+        colour: Number of a colour; from `NUM_COLOURS` on they come again, with other dashes.
+        is_faint: Whether it is the background of another line, without dots.
+    """
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 0
+    is_faint: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to the drawing's units."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    is_log: bool = False
+
+    def at(self, value: float) -> float:
+        """Where a value is drawn.
+
+        Example:
+            >>> Axis(0, 10, begin=50, end=150).at(5)
+            100.0
+        """
+        low, high = self.low, self.high
+        if self.is_log:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return self.begin + (value - low) / (high - low) * (self.end - self.begin)
+
+    def ticks(self, count: int) -> list[float]:
+        """Round values inside, at most about `count` of them."""
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            every = max(1, math.ceil((last - first + 1) / count))
+            return [10.0**power for power in range(first, last + 1, every)]
+        raw = (self.high - self.low) / count
+        unit = 10 ** math.floor(math.log10(raw))
+        step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+
+def plot(series: Sequence[Series], *, label: str, x_label: str = "step") -> str:
+    """The SVG of some lines over one axis; "" if there is not a single finite value.
+
+    Args:
+        series: The lines, the first one below.
+        label: What it shows, for those who cannot see it.
+        x_label: What x is.
+    """
+    finite = [(x, y) for each in series for x, y in each.points if y is not None]
+    if not finite:
+        return ""
+    across = _axis([x for x, _ in finite], LEFT, WIDTH - RIGHT, margin=0.0)
+    up = _axis([y for _, y in finite], HEIGHT - BOTTOM, TOP, margin=0.05)
+    parts = [
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+    ]
+    for value in up.ticks(6):
+        y = up.at(value)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="end">{short(value)}</text>')
+    x_ticks = [value for value in across.ticks(6) if value == int(value) or across.high < 10]
+    for value in x_ticks:
+        x = across.at(value)
+        parts.append(f'<path class="tick" d="M{x:.1f} {HEIGHT - BOTTOM}v4"/>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" class="middle">{short(value)}</text>'
+        )
+    parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    parts.append(
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" class="end name">{escape(x_label)}'
+        f"{' · logarithmic' if up.is_log else ''}</text>"
+    )
+    for each in series:
+        parts += _draw(each, across, up)
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _axis(values: Sequence[float], begin: float, end: float, margin: float) -> Axis:
+    low, high = min(values), max(values)
+    if low > 0 and high / low > _WIDE and margin:
+        return Axis(low / 1.2, high * 1.2, begin, end, is_log=True)
+    span = high - low
+    if span <= 1e-9 * max(abs(low), abs(high)):  # One value: in the middle.
+        span = abs(low) or 1.0
+        return Axis(low - span / 2, high + span / 2, begin, end)
+    return Axis(low - margin * span, high + margin * span, begin, end)
+
+
+def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
+    points, ranges = thin(series.points)
+    colour = f"c{series.colour % NUM_COLOURS}"
+    dash = f" d{series.colour // NUM_COLOURS % NUM_DASHES}"
+    kind = f"{colour}{dash}{' faint' if series.is_faint else ''}"
+    if ranges:
+        there = [(across.at(x), up.at(low), up.at(high)) for x, low, high in ranges]
+        edge = [f"{x:.1f} {high:.1f}" for x, _, high in there]
+        edge += [f"{x:.1f} {low:.1f}" for x, low, _ in reversed(there)]
+        yield f'<path class="range {colour}" d="M{"L".join(edge)}Z"/>'
+    yield f'<path class="line {kind}" d="{_path(points, across, up)}"/>'
+    finite = [(x, y) for x, y in points if y is not None]
+    if series.is_faint and len(finite) > 1:
+        return
+    # A single value has no line, and is seen by its dot alone.
+    if len(finite) <= _MOST_DOTS:
+        for x, y in finite:
+            title = f"{series.name}: {y:.5g} at {x:g}"
+            yield (
+                f'<circle class="dot {colour}" cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="2.6">'
+                f"<title>{escape(title)}</title></circle>"
+            )
+
+
+def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
+    """`M…L…`, with a new beginning after each gap."""
+    text, is_on = "", False
+    for x, y in points:
+        if y is not None:
+            text += f"{'L' if is_on else 'M'}{across.at(x):.1f} {up.at(y):.1f}"
+        is_on = y is not None
+    return text
+
+
+def thin(points: Sequence[Point]) -> tuple[list[Point], list[tuple[float, float, float]]]:
+    """At most `MOST_POINTS` points, and `(x, lowest, highest)` of what each of them stands for.
+
+    A few points stay as they are, without ranges.
+    """
+    if len(points) <= MOST_POINTS:
+        return list(points), []
+    thinned: list[Point] = []
+    ranges: list[tuple[float, float, float]] = []
+    for index in range(MOST_POINTS):
+        first, last = (len(points) * i // MOST_POINTS for i in (index, index + 1))
+        part = points[first:last]
+        x = part[len(part) // 2][0]
+        values = [y for _, y in part if y is not None]
+        thinned.append((x, sum(values) / len(values) if values else None))
+        if values:
+            ranges.append((x, min(values), max(values)))
+    return thinned, ranges
+
+
+def short(value: float) -> str:
+    """A number as short as an axis needs it.
+
+    Example:
+        >>> short(0.1 + 0.2), short(12000), short(2.5e6), short(1e-5)
+        ('0.3', '12k', '2.5M', '1e-5')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.4g}{unit}"
+    text = f"{value:.4g}" if abs(value) >= 1e-4 or not value else f"{value:.2e}"
+    mantissa, _, power = text.partition("e")
+    if not power:
+        return text
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{mantissa}e{int(power)}"

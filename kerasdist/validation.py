@@ -1,0 +1,80 @@
+"""One pass over data with the metrics of a model: validation, and `evaluate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from kerasdist import pure
+from kerasdist.feeding import Feed, translate
+from kerasdist.hooks import Hooks
+from kerasdist.loops import END_OF_DATA, SECONDS_PER_CALL
+from kerasdist.reporting import as_number
+from kerasdist.steps import Engine
+
+
+def test(
+    engine: Engine,
+    feed: Feed | None,
+    steps: int | None,
+    hooks: Hooks,
+    *,
+    use_ema: bool,
+    show: Callable[[int, int | None], None] | None = None,  # noqa: PT028 - no pytest's test
+) -> dict[str, Any]:
+    """One pass over a feed with the metrics of the model.
+
+    `show(batches done, of how many)` is called before the first and after each call of the loop,
+    which then last about as long as in training.
+    """
+    if feed is None:
+        return {}
+    feed.open(0)
+    hooks.call("on_test_begin")
+    reset_metrics(engine)
+    done, per_call = 0, 1
+    total = steps or feed.stream.num_batches
+    if show is not None:
+        show(done, total)
+    try:
+        while steps is None or done < steps:
+            left = 2**40 if steps is None else steps - done
+            if show is not None:
+                left = min(left, per_call)
+            if not feed.is_at_end():
+                hooks.batch("on_test_batch_begin", done)
+            began = time.perf_counter()
+            outcome = engine.test(
+                feed.iterator, 1 if hooks.every_test_batch else left, use_ema=use_ema
+            )
+            seconds = max(time.perf_counter() - began, 1e-6)
+            per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
+            done += outcome.num_steps
+            feed.advance(outcome.num_steps)
+            if show is not None:
+                show(done, total)
+            if hooks.every_test_batch and outcome.num_steps:
+                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+            if outcome.status == END_OF_DATA and feed.is_over():
+                break
+    except tf.errors.OpError as error:
+        raise translate(error) or error from None
+    logs = metric_results(engine)
+    hooks.call("on_test_end", dict(logs))
+    return logs
+
+
+def reset_metrics(engine: Engine) -> None:
+    engine.model.reset_metrics()
+    engine.refresh("metrics")
+
+
+def metric_results(engine: Engine) -> dict[str, Any]:
+    """The loss and the metrics so far, as floats."""
+    engine.write_back("metrics")
+    model = engine.model
+    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    return {name: as_number(value) for name, value in results.items()}
