@@ -59,6 +59,15 @@ def test_arrays_can_be_written_to(folder):
     Store(folder).newest().arrays["a"][1] = 5
 
 
+def test_steps_of_a_run_that_removes_one_meanwhile(folder, monkeypatch):
+    store = Store(folder)
+    for step in (1, 2, 3):
+        store.save(step, {"a": np.zeros(3)}, {})
+    found = store._found()
+    monkeypatch.setattr(store, "_found", lambda: [folder / "step-00000000", *found])
+    assert store.steps() == Store(folder).steps()
+
+
 def test_no_arrays_at_all(folder):
     Store(folder).save(0, {}, {"a": 1})
     checkpoint = Store(folder).newest()

@@ -160,7 +160,13 @@ class Store:
 
     def steps(self) -> list[int]:
         """The steps that have a folder, ascending. Nothing is verified."""
-        return [_step(path) for path in self._found() if self._files.is_folder(path)]
+        steps = []
+        for path in self._found():
+            # One may go meanwhile: a run that trains removes its oldest.
+            with contextlib.suppress(FileNotFoundError):
+                if self._files.is_folder(path):
+                    steps.append(_step(path))
+        return steps
 
     def _commit(
         self,
