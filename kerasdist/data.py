@@ -195,8 +195,9 @@ class _DatasetStream(TensorStream):
         self._shuffle, self._seed, self.batch_size = shuffle, seed, batch_size
         cardinality = int(dataset.cardinality())
         self.is_endless = cardinality == tf.data.INFINITE_CARDINALITY
-        self.num_batches = None
+        self.num_batches = self.num_examples = None
         if cardinality >= 0:
+            self.num_examples = cardinality if batch_size else None
             self.num_batches = -(-cardinality // batch_size) if batch_size else cardinality
 
     @property

@@ -48,7 +48,7 @@ class ArrayStream(TensorStream):
         self._plan(check_rows(self.arrays, f"`{name}`"), batch_size, shuffle, seed)
 
     def _plan(self, num_examples: int, batch_size: int, shuffle: bool, seed: int) -> None:
-        self._num_examples = num_examples
+        self.num_examples = num_examples
         self.batch_size: int | None = batch_size
         self.num_batches: int | None = -(-num_examples // batch_size)
         self._shuffle, self._seed = shuffle, seed
@@ -67,7 +67,7 @@ class ArrayStream(TensorStream):
                 self._take_rows = tf.function(self._take, autograph=False)
             # Rows in their own order are a slice, which is cheaper.
             indices = tf.constant(self._order(epoch)) if self._shuffle else None
-        n, size = self._num_examples, self.batch_size
+        n, size = self.num_examples, self.batch_size
 
         def batch(i):
             first, end = i * size, tf.minimum((i + 1) * size, n)
@@ -82,7 +82,7 @@ class ArrayStream(TensorStream):
         return tf.nest.map_structure(tf.convert_to_tensor, self.arrays)
 
     def _order(self, epoch: int) -> np.ndarray:
-        return order(self._seed, epoch, self._num_examples)
+        return order(self._seed, epoch, self.num_examples)
 
     def _slice(self, first, end) -> Any:
         return tf.nest.map_structure(lambda t: t[first:end], self._tensors)
@@ -94,7 +94,7 @@ class ArrayStream(TensorStream):
         """The examples of a batch of a pass."""
         size = self.batch_size or 1
         rows = slice(number * size, (number + 1) * size)
-        order = self._order(epoch) if self._shuffle else np.arange(self._num_examples)
+        order = self._order(epoch) if self._shuffle else np.arange(self.num_examples)
         return order[rows].tolist()
 
     def close(self) -> None:

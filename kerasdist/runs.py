@@ -50,7 +50,7 @@ class RunFolder:
         resume: bool = False,
     ):
         self.path = Path(path).expanduser()
-        self._dataset = dataset
+        self.dataset = dataset
         self._made: list[Path] = []
         self._is_new = False
         check_usable(path, resume=resume)
@@ -165,7 +165,7 @@ class RunFolder:
         try:
             saved = self.save(FINAL, model, ema_weights)
             digest = weights_sha256(model)
-            content = {**result, "dataset": self._dataset, "weights_sha256": digest, "saved": saved}
+            content = {**result, "dataset": self.dataset, "weights_sha256": digest, "saved": saved}
             write_json(self.path / RESULT, content)
         except (OSError, RuntimeError, KerasdistError) as error:  # h5py has RuntimeErrors, too.
             reason = str(error).split("\n")[0]
@@ -189,7 +189,7 @@ class RunFolder:
                     steps = max(steps, json.loads(line)["step"])
             write_json(
                 self.path / RESULT,
-                {"status": status, "steps": steps, "error": error, "dataset": self._dataset},
+                {"status": status, "steps": steps, "error": error, "dataset": self.dataset},
             )
 
 

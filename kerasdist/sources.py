@@ -104,7 +104,7 @@ class SourceStream(PythonStream):
             raise KerasdistError(
                 f"Received `{name}` with 0 examples. Expected at least one. Check how it was read."
             )
-        self.batch_size = batch_size
+        self.batch_size, self.num_examples = batch_size, num_examples
         self.num_batches = -(-num_examples // batch_size)
 
         def make_batches(epoch: int, start: int) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from kerasdist import (
     __version__,
+    announcing,
     architecture,
     arguments,
     environment,
@@ -34,7 +36,7 @@ from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.recovery import Recovery, SaveEvery
 from kerasdist.reporting import Reporter, mode_of
-from kerasdist.runs import RunFolder
+from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
 from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
@@ -114,7 +116,8 @@ def fit(
         summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
             by default. See docs/summaries.md.
         callbacks: Keras callbacks.
-        progress: False is silent, "json" prints one JSON object a line.
+        progress: "auto" is a live display on a terminal and in a notebook, and lines elsewhere;
+            "lines" forces these, "json" prints one JSON object a line, False is silent.
 
     Returns:
         Keras's `History`.
@@ -223,6 +226,7 @@ def fit(
             class_weight=class_weight,
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
+            times_input=folder is not None,
         )
         stack.enter_context(fixed_additions(deterministic, placement))
         engine = Engine(model, placement, settings)
@@ -246,8 +250,23 @@ def fit(
             saved,
             on_epoch=None if folder is None else reports.Live(folder.path).write,
         )
+        if folder is not None:
+            lines = announcing.beginning(
+                folder.path,
+                model=model,
+                devices=placement.names,
+                stream=stream,
+                validation=None if validation is None else validation.stream,
+                source=None if folder.dataset == "caller" else folder.dataset,
+            )
+            reporter.say("\n".join(lines))
+
+        def validate() -> dict[str, Any]:
+            show = reporter.validation if reporter.has_display else None
+            return test(engine, validation, validation_steps, hooks, use_ema=bool(ema), show=show)
+
         try:
-            loop.train(lambda: test(engine, validation, validation_steps, hooks, use_ema=bool(ema)))
+            loop.train(validate)
         except tf.errors.OpError as error:
             raise _during_run(translate(error) or error) from None
         except KerasdistError as error:
@@ -261,6 +280,10 @@ def fit(
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
             reports.write(folder.path, status="finished")
+            if not isinstance(progress, Reporter):  # The command line has more to say.
+                result = json.loads((folder.path / RESULT).read_text())
+                lines = announcing.ending(folder.path, result, monitor=monitor)
+                reporter.say("\n".join(lines))
     return history
 
 

@@ -366,7 +366,14 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(command, tiny):
 
 def test_log_lines_have_the_old_format(command, tiny):
     lines = command("fit", "tiny", "--log-every", 1, "--steps", 4).lines
-    assert lines[0] == "run runs/tiny/0001: tiny on CPU:0, 40 examples (recipe)"
+    assert lines[:5] == [
+        "run        runs/tiny/0001",
+        "data       40 examples (recipe), 40 examples for validation",
+        "model      Tiny, 19 parameters (19 trainable)",
+        "devices    1 x 8 = a global batch of 8 (CPU:0)",
+        "precision  float32",
+    ]
+    lines = lines[4:]
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "
     loss = r"loss = \d+\.\d\d"
     # Nothing was measured yet: the first step compiles.
@@ -375,13 +382,13 @@ def test_log_lines_have_the_old_format(command, tiny):
     for step in (2, 3, 4):
         assert re.fullmatch(rf"{stamp}step {step}, {loss} {speed}", lines[step])
     assert re.fullmatch(rf"{stamp}epoch 1, loss = .*, val_mae = [\d.]+", lines[5])
-    assert re.match(
-        r"finished after 4 steps, 32 examples \([\d.]+ examples/sec\): loss = ", lines[6]
-    )
-    assert lines[7:] == [
-        "the trained model is runs/tiny/0001/final.keras",
-        "the report is runs/tiny/0001/report.html",
-        "next: kerasdist evaluate runs/tiny/0001",
+    assert re.fullmatch(r"finished  4 steps, 32 examples \([\d.]+ examples/sec\)", lines[6])
+    assert re.fullmatch(r"final     loss = .*, val_mae = [\d.]+", lines[7])
+    assert re.fullmatch(r"best      val_loss = [\d.]+ in epoch 1", lines[8])
+    assert lines[9:] == [
+        "folder    runs/tiny/0001: final.keras, best.keras, report.html",
+        "evaluate  kerasdist evaluate runs/tiny/0001",
+        "continue  kerasdist fit runs/tiny/0001/config.json --run-dir runs/tiny/0001 --steps 8",
     ]
 
 

@@ -13,6 +13,7 @@ import termios
 import types
 from pathlib import Path
 
+import classifier_recipe
 import keras
 import numpy as np
 import pytest
@@ -539,6 +540,35 @@ def test_ctrl_c_on_a_terminal_of_140_columns_leaves_it_clean(tmp_path):
     assert any(line.startswith("saved after step") for line in lines)
     assert lines[-1] == "KeyboardInterrupt"
     assert not any("━" in line or "─" in line for line in lines)
+
+
+def test_the_command_line_shows_a_run_from_its_beginning_to_its_end(tmp_path):
+    classifier_recipe.write(tmp_path / "small")
+    arguments = [sys.executable, "-m", "kerasdist", "fit", "small", "--epochs", "2"]
+    code, written = on_a_pseudo_terminal(arguments, 80, cwd=tmp_path)
+    lines = shown(written)
+    assert code == 0, lines
+    assert "step 0/7" in written
+    assert "validation 0/7" in written
+    values = r"loss [\d.]+  accuracy [\d.]+  val_loss [\d.]+  val_accuracy [\d.]+  \d+:\d\d.*"
+    patterns = [
+        "run        runs/small/0001",
+        r"data       100 examples \(recipe\), 100 examples for validation",
+        r"model      Small, 111 parameters \(111 trainable\)",
+        r"devices    1 x 16 = a global batch of 16 \(CPU:0\)",
+        "precision  float32",
+        f"epoch 1/2  {values}",
+        f"epoch 2/2  {values}",
+        r"finished  14 steps, 200 examples \([\d.]+ examples/sec\)",
+        "final     loss = .*",
+        r"best      val_loss = [\d.]+ in epoch [12]",
+        "folder    runs/small/0001: final.keras, best.keras, report.html",
+        "evaluate  kerasdist evaluate runs/small/0001",
+        "continue  kerasdist fit runs/small/0001/config.json --run-dir runs/small/0001.*",
+    ]
+    assert len(lines) >= len(patterns)
+    for line, pattern in zip(lines, patterns, strict=False):
+        assert re.fullmatch(pattern, line), lines
 
 
 # Before and after.

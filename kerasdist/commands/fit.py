@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import ownership, reports, runs, training
+from kerasdist import announcing, ownership, reports, runs, training
 from kerasdist.commands import examples
 from kerasdist.commands.jobs import FIT_OPTIONS, Job, names_of
 from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.interrupts import Terminated
 from kerasdist.locks import RunLock, RunLockedError
 from kerasdist.options import FitOptions
-from kerasdist.reporting import Reporter, as_json, as_text
+from kerasdist.reporting import Reporter, as_json, mode_of
 
 
 def fit(options: FitOptions) -> int:
     """`kerasdist fit`."""
     run = options.run
-    reporter = Reporter("json" if run["json"] else "silent" if run["quiet"] else "lines")
+    reporter = Reporter(mode_of("json" if run["json"] else False if run["quiet"] else "auto"))
     names = names_of(run)
     job = Job(options)
     arguments = {name: run[name] for name in FIT_OPTIONS} | {
@@ -54,7 +54,6 @@ def fit(options: FitOptions) -> int:
     arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
     arguments["init_from"] = run["init_from"]
     arguments["summary_every"] = run["summary_every"] or None
-    reporter.say(f"run {folder.path}: {about}")
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
     with _result_of_a_stop(folder):
         history = training.fit(job.build_model, data, run_dir=folder, **arguments)
@@ -64,7 +63,7 @@ def fit(options: FitOptions) -> int:
         if validation is not None:
             _look_at_examples(history, validation, job, names[0], folder.path, result["steps"])
     reporter.event("end", run=str(folder.path), **result)
-    _say_end(reporter, folder, result)
+    reporter.say("\n".join(announcing.ending(folder.path, result, monitor=run["monitor"])))
     return 0
 
 
@@ -178,21 +177,3 @@ def _described(job: Job, data: Any) -> str:
     if arrays and all(isinstance(array, np.ndarray) for array in arrays):
         return f"{len(arrays[0]):,} examples ({job.source})"
     return f"data: {job.source}"
-
-
-def _say_end(reporter: Reporter, folder: runs.RunFolder, result: dict[str, Any]) -> None:
-    rate = result["examples_per_second"]
-    speed = f" ({rate:.1f} examples/sec)" if rate is not None else ""
-    plan = f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}"
-    metrics = {k: v for k, v in result.items() if isinstance(v, float) and v is not rate}
-    reporter.say(f"finished after {plan}: {as_text(metrics)}")
-    final = folder.path / runs.FINAL
-    if result["saved"] == "weights":
-        reporter.say(
-            f"{final} holds the weights only, for `load_weights`: Keras cannot describe the class "
-            "of the model. Give it a `get_config` that returns its constructor's arguments."
-        )
-    else:
-        reporter.say(f"the trained model is {final}")
-    reporter.say(f"the report is {folder.path / reports.REPORT}")
-    reporter.say(f"next: kerasdist evaluate {folder.path}")
