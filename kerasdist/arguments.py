@@ -20,6 +20,16 @@ def check_counts(**counts: Any) -> None:
             )
 
 
+def check_folder(run_dir: Any, **wishes: Any) -> None:
+    """What is written to a run's folder needs one."""
+    for name, value in wishes.items():
+        if value is not None and run_dir is None:
+            raise KerasdistError(
+                f"Received `{name}={value!r}` without `run_dir`. Expected a folder to write to. "
+                "Add for example `run_dir='runs/mine'`."
+            )
+
+
 def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
     if clip_norm is not None and not (_is_number(clip_norm) and clip_norm > 0):
         raise KerasdistError(

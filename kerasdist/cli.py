@@ -129,9 +129,9 @@ def _verify(argv: list[str]) -> int:
 
 
 def _evaluate(argv: list[str]) -> int:
-    from kerasdist import options
+    from kerasdist import run_options
 
-    run, parsed = options.parse_evaluate(argv)
+    run, parsed = run_options.parse_evaluate(argv)
     _check_run(run, parsed["which"])
     with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
@@ -139,9 +139,9 @@ def _evaluate(argv: list[str]) -> int:
 
 
 def _predict(argv: list[str]) -> int:
-    from kerasdist import options
+    from kerasdist import run_options
 
-    run, files, parsed = options.parse_predict(argv)
+    run, files, parsed = run_options.parse_predict(argv)
     _check_run(run, parsed["which"])
     with tensorflow_messages(parsed["verbose"]):
         from kerasdist import commands
@@ -149,9 +149,9 @@ def _predict(argv: list[str]) -> int:
 
 
 def _export(argv: list[str]) -> int:
-    from kerasdist import exports, options
+    from kerasdist import exports, run_options
 
-    run, parsed = options.parse_export(argv)
+    run, parsed = run_options.parse_export(argv)
     _check_run(run, parsed["which"])
     target = exports.target(run, parsed["format"], parsed["output"])
     with tensorflow_messages(parsed["verbose"]):

@@ -117,7 +117,7 @@ class Terminal:
 class Notebook:
     """One output an epoch, updated in place; it ends as the epoch's summary.
 
-    With Jupyter's own displays, which need no widgets and are saved with the notebook.
+    Epochs that are shorter than a refresh share one. With Jupyter's own displays, which need no widgets and are saved with the notebook.
     """
 
     ascii_only = False
@@ -125,6 +125,11 @@ class Notebook:
 
     def __init__(self) -> None:
         self._handle: Any = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether something is drawn that has not been finished."""
+        return self._handle is not None
 
     def begin(self, before_print: Callable[[], None]) -> None:
         pass  # What is printed elsewhere has an output of its own.
@@ -209,7 +214,9 @@ class Display:
         self._progress.logs = logs
         self._ended.append(self._progress.summary(logs, self._screen.width))
         self._progress.end_epoch()
-        self._draw_if_due()
+        # In a notebook nothing is drawn until the next epoch begins: it would be left after the
+        # last one.
+        self._draw_if_due(is_between=True)
 
     def print(self, text: str, kind: str = "") -> None:
         """Prints above what is drawn."""
@@ -220,24 +227,32 @@ class Display:
     def stop(self) -> None:
         with self._lock:
             self._print_ended()
+            if isinstance(self._screen, Notebook) and self._screen.is_drawn:
+                # A training that was interrupted: where it stood is saved with the notebook.
+                self._progress.stop()
+                self._draw()
             self._screen.stop()
 
-    def _draw_if_due(self, *, now: bool = False) -> None:
+    def _draw(self) -> None:
+        lines = self._progress.lines(self._screen.width, ascii_only=self._screen.ascii_only)
+        self._screen.draw(lines)
+
+    def _draw_if_due(self, *, now: bool = False, is_between: bool = False) -> None:
         if now or self._drawing.is_due():
             with self._lock, self._drawing.spending():
                 self._print_ended()
-                self._screen.draw(
-                    self._progress.lines(self._screen.width, ascii_only=self._screen.ascii_only)
-                )
+                if not (is_between and isinstance(self._screen, Notebook)):
+                    self._draw()
 
     def _print_ended(self) -> None:
         """The summaries of epochs: together, where epochs are shorter than a refresh."""
         with self._lock:
-            ended, self._ended = self._ended, []
-            if ended and isinstance(self._screen, Notebook):
-                self._screen.finish(ended.pop(0))
-            if ended:
-                self._screen.print([line for summary in ended for line in summary])
+            lines = [line for summary in self._ended for line in summary]
+            self._ended = []
+            if lines and isinstance(self._screen, Notebook):
+                self._screen.finish(lines)
+            elif lines:
+                self._screen.print(lines)
 
 
 def _styled(line: Line, **options: Any) -> Text:

@@ -22,6 +22,7 @@ from kerasdist.feeding import Feed
 from kerasdist.hooks import Hooks
 from kerasdist.interrupts import Interrupts
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL
+from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter
@@ -78,11 +79,13 @@ class Loop:
         monitor: str | None = None,
         saved: Checkpoint | None = None,
         on_epoch: Callable[[], None] | None = None,
+        profile: Profile | None = None,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
         self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
         self._saved, self._summaries, self._on_epoch = saved, summaries, on_epoch
+        self._profile = profile or Profile(None, reporter)
         self._best: float | None = None
         self._written_best: float | None = None
         self._unwritten_best: list[Any] | None = None
@@ -112,6 +115,7 @@ class Loop:
                     read_metrics=lambda: metric_results(self._engine),
                 )
             )
+            stack.callback(self._profile.close)
             self._train(validate)
 
     def _train(self, validate: Callable[[], dict[str, Any]]) -> None:
@@ -158,13 +162,16 @@ class Loop:
             wanted = min(self._plan.steps_left(self.step, self._in_epoch), self._steps_per_call())
             if not self._feed.is_at_end():
                 self._hooks.batch("on_train_batch_begin", self._in_epoch)
-            began = time.perf_counter()
             is_observed = self._summaries.is_due(self.step + 1)
+            is_steady = self._seconds_per_step is not None and not is_observed
+            self._profile.begin_call(is_steady=is_steady)
+            began = time.perf_counter()
             if is_observed:
                 outcome = self._engine.train_observed(self._feed.iterator)
             else:
                 outcome = self._engine.train(self._feed.iterator, wanted)
             self._took(time.perf_counter() - began, outcome, is_observed)
+            self._profile.end_call(outcome.num_steps)
             self.step += outcome.num_steps
             self._in_epoch += outcome.num_steps
             self.examples += outcome.num_examples
@@ -337,6 +344,7 @@ class Loop:
         if self._hooks.every_train_batch or self._seconds_per_step is None:
             return 1
         wanted = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
+        wanted = min(wanted, self._profile.most_steps_per_call)
         if self._log_every:
             wanted = min(wanted, self._log_every - self.step % self._log_every)
         if self._recovery is not None:

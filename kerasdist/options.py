@@ -22,7 +22,7 @@ _DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}(:\d+)?|{_ITEM}(\s*,\s*{_ITEM})+
 _COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
 
 
-def _count(default: int | None, meaning: str, example: str = "10") -> Option:
+def count_option(default: int | None, meaning: str, example: str = "10") -> Option:
     return Option(
         int if default is not None else int | None,
         default,
@@ -43,10 +43,10 @@ RUN_OPTIONS: Options = {
         example="2",
         valid=lambda value: _DEVICES.fullmatch(value.strip()) is not None,
     ),
-    "batch_size": _count(None, "examples of one step, over all devices", "128"),
-    "epochs": _count(1, "passes over the training data"),
-    "steps": _count(None, "steps to train instead of epochs", "1000"),
-    "shards": _count(
+    "batch_size": count_option(None, "examples of one step, over all devices", "128"),
+    "epochs": count_option(1, "passes over the training data"),
+    "steps": count_option(None, "steps to train instead of epochs", "1000"),
+    "shards": count_option(
         None, "equal parts of a batch: a multiple of the devices, and more save memory"
     ),
     "deterministic": Option(bool, False, "the same bits on any number of devices"),
@@ -107,7 +107,7 @@ RUN_OPTIONS: Options = {
     ),
     "monitor": Option(str | None, None, "logged value that decides about best.keras"),
     "on_nan": Option(Literal["stop", "skip"], "stop", "what to do with a step that is not finite"),
-    "log_every": _count(10, "steps between two log lines"),
+    "log_every": count_option(10, "steps between two log lines"),
     "summary_every": Option(
         int,
         100,
@@ -115,6 +115,12 @@ RUN_OPTIONS: Options = {
         expected="a whole number from 0 on",
         example="100",
         valid=lambda value: value >= 0,
+    ),
+    "profile": Option(
+        bool, False, "trace a few steps for TensorBoard, and say where the time of a step goes"
+    ),
+    "log_placement": Option(
+        bool, False, "say which operations run on which device, and list them in placement.txt"
     ),
     "data_dir": Option(str | None, None, "folder with the data"),
     "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
@@ -140,19 +146,21 @@ _VERIFY_ONLY: Options = {
         example="1,2,4",
         valid=lambda value: _COUNTS.fullmatch(value.strip()) is not None,
     ),
-    "steps": _count(5, "steps to train on each"),
+    "steps": count_option(5, "steps to train on each"),
 }
 # What a comparison on several numbers of devices decides itself.
 _RUN_FOLDER = ("run_dir", "resume", "init_from", "save_every", "keep", "monitor", "on_nan")
-_PLACEMENT = ("devices", "soft_placement", "memory_growth", "memory_limit")
+PLACEMENT = ("devices", "soft_placement", "memory_growth", "memory_limit")
 _NOT_VERIFY = (
     "devices",
     "epochs",
     *_RUN_FOLDER,
     "log_every",
     "summary_every",
+    "profile",
+    "log_placement",
     "dry_run",
-    *_PLACEMENT[1:],
+    *PLACEMENT[1:],
 )
 VERIFY_OPTIONS: Options = {
     **_VERIFY_ONLY,
@@ -161,7 +169,7 @@ VERIFY_OPTIONS: Options = {
 # Only recipes have these settings; without one nothing reads them.
 _RECIPE_ONLY = ("data_dir", "source")
 # A run is begun anew from its config.json: not in the same folder, and not for two steps only.
-_NOT_REPEATED = ("run_dir", "resume", "dry_run")
+_NOT_REPEATED = ("run_dir", "resume", "dry_run", "profile", "log_placement")
 
 
 @dataclass(frozen=True)
@@ -342,110 +350,6 @@ def _class_options(source: ClassFile, saved: Mapping[str, Any]) -> dict[str, Opt
             default = recipes.like_default(saved[argument.name], default)
         options[argument.name] = Option(argument.type, default, argument.help)
     return options
-
-
-_WHICH = Option(
-    Literal["best", "last", "final"],
-    "final",
-    "best (by the run's monitor), last (the newest checkpoint) or final",
-)
-
-
-def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
-    """`kerasdist evaluate RUN [options]`."""
-    own = {
-        "which": _WHICH,
-        "split": Option(Literal["train", "validation"], "validation", "train or validation"),
-        "steps": _count(None, "batches to read; all by default"),
-        "tta": Option(bool, False, "also with test-time augmentation, where the recipe has views"),
-        **{k: RUN_OPTIONS[k] for k in ("batch_size", *_PLACEMENT)},
-    }
-    run, others, values = _parse_run(own, argv, "evaluate")
-    if others:
-        # The parser's own words about a text that is no option.
-        parse_options(own, others, f"kerasdist evaluate {run}")
-    return run, values
-
-
-def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
-    """`kerasdist predict RUN FILE... [options]`."""
-    own = {
-        "which": _WHICH,
-        "top": _count(3, "classes that are listed for each file, the likeliest first", "1"),
-        **{k: RUN_OPTIONS[k] for k in ("batch_size", *_PLACEMENT)},
-    }
-    run, others, values = _parse_run(own, argv, "predict", " FILE...")
-    if not others:
-        raise KerasdistError(
-            f"Received the run {str(run)!r} and no file. Expected `kerasdist predict RUN FILE...`. "
-            "Name files after the run, or a folder of them."
-        )
-    files = [Path(other).expanduser() for other in others]
-    for path in files:
-        if not path.exists():
-            raise KerasdistError(
-                f"Received the file {str(path)!r}, which does not exist. Expected a file or a "
-                "folder. Check the name."
-            )
-    return run, files, values
-
-
-def parse_export(argv: list[str]) -> tuple[Path, dict[str, Any]]:
-    """`kerasdist export RUN --format F [options]`."""
-    own = {
-        "format": Option(
-            Literal["keras", "saved_model", "litert", "onnx"],
-            REQUIRED,
-            "keras (one .keras file), saved_model (TensorFlow), litert (.tflite) or onnx",
-            example="saved_model",
-        ),
-        "output": Option(
-            str | None,
-            None,
-            "file or folder to write, which must not exist",
-            hint="(default: export/ in the run's folder)",
-        ),
-        "which": _WHICH,
-    }
-    run, others, values = _parse_run(own, argv, "export")
-    if others:
-        parse_options(own, others, f"kerasdist export {run}")
-    return run, values
-
-
-def _parse_run(
-    own: Options, argv: list[str], command: str, files: str = ""
-) -> tuple[Path, list[str], dict[str, Any]]:
-    """`(RUN, what else is no option, values)` of a command on a run."""
-    if argv and argv[0] in ("-h", "--help"):
-        parse_options(own, ["--help"], f"kerasdist {command} RUN{files}")
-    if not argv or argv[0].startswith("-"):
-        received = repr(argv[0]) if argv else "nothing"
-        raise KerasdistError(
-            f"Received {received} where the run belongs. Expected `kerasdist {command} RUN{files} "
-            "[options]`. Name the run's folder first, for example runs/cifar10/0001."
-        )
-    others, given = _apart({**own, **OUTPUT_OPTIONS}, argv[1:])
-    values = parse_options(own, given, f"kerasdist {command} {argv[0]}")
-    return Path(argv[0]).expanduser(), others, values
-
-
-def _apart(options: Options, argv: list[str]) -> tuple[list[str], list[str]]:
-    """`(what is no option, options with their values)`, in any order; after -- all is no option."""
-    with_value = {f"--{k.replace('_', '-')}" for k, v in options.items() if v.kind is not bool}
-    others: list[str] = []
-    given: list[str] = []
-    rest = iter(argv)
-    for argument in rest:
-        if argument == "--":
-            others += rest
-        elif not argument.startswith("-") or argument == "-":
-            others.append(argument)
-        else:
-            given.append(argument)
-            if argument.replace("_", "-") in with_value:
-                given += [value for value in (next(rest, None),) if value is not None]
-    return others, given
 
 
 def parse_options(options: Options, argv: list[str], prog: str) -> dict[str, Any]:

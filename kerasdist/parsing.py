@@ -23,6 +23,8 @@ _OLD_NAMES = {
     "model_dir": "run_dir",
     "model_name": "run_dir",
     "iter_verbose": "log_every",
+    "log_device_placement": "log_placement",
+    "allow_soft_placement": "soft_placement",
     "initial_learning_rate": "learning_rate",
     "learning_rate_decay_factor": "decay_rate",
 }

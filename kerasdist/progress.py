@@ -92,7 +92,7 @@ class Progress:
         self._began = self._stopped = clock()
         self._at_begin = self._readings[0]
         self._between: float | None = None
-        self._has_advanced = self._has_ended = False
+        self._has_advanced = self._has_ended = self._is_stopped = False
         self._validation: tuple[int, int | None] | None = None
         self.epoch = self.step = self.step_in_epoch = 0
         self.logs: Mapping[str, Any] = {}
@@ -126,6 +126,10 @@ class Progress:
         if self._epoch_steps is None:
             self._epoch_steps = self.step_in_epoch or None  # As many as in this one, it is assumed.
 
+    def stop(self) -> None:
+        """The training ends here, before its end: nothing is left of it."""
+        self._is_stopped = True
+
     def _recently(self) -> Reading | None:
         """What was measured in the last seconds; None if nothing was."""
         last, first = self._readings[-1], self._readings[0]
@@ -143,7 +147,7 @@ class Progress:
     def seconds_left(self) -> tuple[float | None, float | None]:
         """`(of this epoch's steps, of the whole run)`; None where nobody can know."""
         recent, of_epoch = self._recently(), self._steps_of_epoch()
-        if recent is None:
+        if recent is None or self._is_stopped:
             return None, None
         step = recent.seconds / recent.steps
         epoch = None if of_epoch is None else (of_epoch - self.step_in_epoch) * step

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+# The name under which operations of the reduction are found in a trace.
+ALL_REDUCE = "all_reduce"
+
 
 def pairwise(values: Sequence) -> tf.Tensor:
     """Adds neighbours in rounds: ((a + b) + (c + d)) + e for five."""
@@ -129,7 +132,8 @@ def over_replicas(
     if num_replicas == 1:
         return vectors
     context = tf.distribute.get_replica_context()
-    if not fixed_order:
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
-    gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
-    return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]
+    with tf.name_scope(ALL_REDUCE):
+        if not fixed_order:
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
+        gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
+        return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]

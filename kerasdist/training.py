@@ -34,6 +34,8 @@ from kerasdist.hooks import Hooks
 from kerasdist.loading import load
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
+from kerasdist.placing import PlacementLog
+from kerasdist.profiling import Profile
 from kerasdist.recovery import Recovery, SaveEvery
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
@@ -73,6 +75,8 @@ def fit(
     on_nan: str = "stop",
     log_every: int | None = None,
     summary_every: int | None = None,
+    profile: bool = False,
+    log_placement: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     progress: Any = "auto",
 ) -> keras.callbacks.History:
@@ -115,6 +119,10 @@ def fit(
         log_every: Steps between two log lines; by default a line each epoch.
         summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
             by default. See docs/summaries.md.
+        profile: Whether a few steps are traced for TensorBoard, in `run_dir/tensorboard`, and where
+            their time goes is said. See docs/profiling.md.
+        log_placement: Whether it is said which operations run on which device, and all of them are
+            listed in `run_dir/placement.txt`.
         callbacks: Keras callbacks.
         progress: "auto" is a live display on a terminal and in a notebook, and lines elsewhere;
             "lines" forces these, "json" prints one JSON object a line, False is silent.
@@ -147,11 +155,7 @@ def fit(
     arguments.check_class_weight(class_weight)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
-    if summary_every is not None and run_dir is None:
-        raise KerasdistError(
-            f"Received `summary_every={summary_every!r}` without `run_dir`. Expected a folder to "
-            "write summaries to. Add for example `run_dir='runs/mine'`."
-        )
+    arguments.check_folder(run_dir, summary_every=summary_every, profile=profile or None)
     placement = place(devices)
     num_shards = arguments.resolve_shards(shards, placement.num_replicas, deterministic)
     model = _make(model, precision, seed)
@@ -228,6 +232,7 @@ def fit(
             num_denominators=findings.num_denominators,
             times_input=folder is not None,
         )
+        placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(fixed_additions(deterministic, placement))
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
@@ -235,6 +240,14 @@ def fit(
         run = folder.path if folder is not None else None
         summaries = Summaries(run, summary_every, reporter.warn)
         stack.callback(summaries.close)
+        live = None if run is None else reports.Live(run)
+
+        def on_epoch() -> None:
+            if placed is not None:
+                placed.tell(reporter.say, run)
+            if live is not None:
+                live.write()
+
         loop = Loop(
             engine,
             feed,
@@ -248,7 +261,8 @@ def fit(
             on_nan,
             monitor,
             saved,
-            on_epoch=None if folder is None else reports.Live(folder.path).write,
+            on_epoch,
+            Profile(run if profile else None, reporter),
         )
         if folder is not None:
             lines = announcing.beginning(

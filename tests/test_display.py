@@ -429,16 +429,43 @@ def test_a_notebook_has_one_output_an_epoch_that_ends_as_its_summary(notebook, c
     assert notebook[1].startswith("epoch 3/4  step 10/400")
     display.end_epoch(LOGS)
     display.begin_epoch(3, 1200, 0)
-    display.end_epoch(LOGS)  # Too short to be drawn.
+    display.end_epoch(LOGS)  # Too short to be drawn: it shares the output of the one before.
     display.print("after the fourth")
+    display.begin_epoch(4, 1600, 0)
+    display.end_epoch(LOGS)
     display.stop()
     assert len(notebook) == 2
-    assert notebook[1].startswith("epoch 3/4  loss")
+    third, fourth = notebook[1].splitlines()
+    assert third.startswith("epoch 3/4  loss")
+    assert fourth.startswith("epoch 4/4  loss")
     assert "\x1b" not in "".join(notebook)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "a warning"
-    assert printed[1].startswith("epoch 4/4  loss")
-    assert printed[2:] == ["after the fourth"]
+    assert printed[:2] == ["a warning", "after the fourth"]
+    assert printed[2].startswith("epoch 5/4  loss")
+    assert len(printed) == 3
+
+
+def test_no_bar_is_left_in_a_notebook_after_the_last_epoch(notebook, clock):
+    display = Display(Notebook(), at_work(clock), lambda: LOGS, clock=clock)
+    display.advance(530, 130, reading(530))
+    display.validate(0, 10)
+    clock.now += 5  # A long validation: the display is due.
+    display.end_epoch(LOGS)
+    display.stop()
+    (left,) = notebook
+    assert left.startswith("epoch 2/4  loss")
+
+
+def test_a_training_that_was_interrupted_leaves_where_it_stood_in_a_notebook(notebook, clock):
+    display = Display(Notebook(), at_work(clock), lambda: LOGS, clock=clock)
+    display.advance(530, 130, reading(530))
+    display.advance(531, 131, reading(531))  # not due
+    assert notebook[0].startswith("epoch 2/4  step 130/400")
+    assert "left" in notebook[0]
+    display.stop()
+    (left,) = notebook
+    assert left.startswith("epoch 2/4  step 131/400  ━")
+    assert "left" not in left  # Nobody knows when it goes on.
 
 
 def test_a_shell_on_a_terminal_is_no_notebook(notebook, monkeypatch):

@@ -14,7 +14,7 @@ LAYERS = [
     {
         *{"arguments", "checkpoints", "devices", "gpus", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
-        *{"circumstances", "datasets", "losses", "trust"},
+        *{"circumstances", "datasets", "losses", "placing", "trust"},
     },
     {"ownership"},
     {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
@@ -22,12 +22,12 @@ LAYERS = [
     {"additivity", "architecture", "arrays", "data", "loops", "optimizers", "shards", "updates"},
     {"exports", "observing", "predictions", "reports", "views"},
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
-    {"feeding", "hooks", "loading"},
+    {"feeding", "hooks", "loading", "profiling"},
     {"validation"},
     {"epochs", "exporting"},
     {"training"},
     {"options"},
-    {"commands", "listing", "scaffold"},
+    {"commands", "listing", "run_options", "scaffold"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

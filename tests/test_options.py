@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kerasdist import KerasdistError, devices, options
-from kerasdist.options import OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS, parse_evaluate, parse_fit
+from kerasdist.options import OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS, parse_fit
+from kerasdist.run_options import parse_evaluate
 
 FILES = {
     "config.py": (

@@ -54,6 +54,7 @@ def fit(options: FitOptions) -> int:
     arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
     arguments["init_from"] = run["init_from"]
     arguments["summary_every"] = run["summary_every"] or None
+    arguments |= {name: run[name] for name in ("profile", "log_placement")}
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
     with _result_of_a_stop(folder):
         history = training.fit(job.build_model, data, run_dir=folder, **arguments)
@@ -94,6 +95,8 @@ _MAY_DIFFER = (
     "devices",
     "log_every",
     "summary_every",
+    "profile",
+    "log_placement",
     "run_dir",
     "resume",
     "keep",

@@ -1,0 +1,71 @@
+"""`fit --log-placement`: which operation ran on which device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tensorflow.python.eager import context
+
+PLACEMENT = "placement.txt"
+# How values come and go: said in the file, of no interest in a summary.
+_PLUMBING = (
+    *("Const", "Identity", "IdentityN", "NoOp", "_Arg", "_Retval"),
+    *("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"),
+    *("_Recv", "_Send", "_HostRecv", "_HostSend"),
+)
+_MOST_KINDS = 5
+
+
+class PlacementLog:
+    """Collects where TensorFlow places the operations of every function, once they have run."""
+
+    def __init__(self) -> None:
+        context.context().enable_graph_collection()
+        self._is_told = False
+
+    def tell(self, say: Callable[[str], None], run: Path | None) -> None:
+        """Writes placement.txt into the run's folder, and says how much runs where; once."""
+        if self._is_told:
+            return
+        self._is_told = True
+        nodes = list(_nodes(context.context().export_run_metadata()))
+        self.close()
+        if run is not None:
+            lines = [f"{_short(node.device)}\t{node.op}\t{node.name}\n" for node in nodes]
+            (run / PLACEMENT).write_text("".join(lines))
+        place = "" if run is None else f", all in {run / PLACEMENT}"
+        lines = [f"placement{place}:", *(f"  {line}" for line in summary(nodes))]
+        say("\n".join(lines))
+
+    def close(self) -> None:
+        context.context().disable_graph_collection()
+
+
+def summary(nodes: list[Any]) -> list[str]:
+    """A line a device: how many operations, and of which kinds most.
+
+    Args:
+        nodes: `NodeDef`s, with the devices they were placed on.
+    """
+    kinds: dict[str, Counter[str]] = {}
+    for node in nodes:
+        if node.op not in _PLUMBING:
+            kinds.setdefault(_short(node.device), Counter())[node.op] += 1
+    lines = []
+    for device, counts in sorted(kinds.items()):
+        most = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(_MOST_KINDS))
+        lines.append(f"{device:<6}  {counts.total():,} operations ({most}, ...)")
+    return lines
+
+
+def _nodes(metadata: Any) -> Iterator[Any]:
+    for function in metadata.function_graphs:
+        for graph in function.partition_graphs:
+            yield from graph.node
+
+
+def _short(device: str) -> str:
+    return device.rpartition("device:")[2] or "?"
