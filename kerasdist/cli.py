@@ -29,6 +29,7 @@ commands:
   verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
   devices            what is here, and what "auto" takes
   doctor             what is installed, and whether a training works here
+  completion SHELL   a script with which bash, zsh or fish complete all of this
 
   kerasdist COMMAND --help shows the options, kerasdist fit RECIPE --help a recipe's own.
   kerasdist --version shows the version.
@@ -99,7 +100,10 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "verify": _verify,
         "devices": _devices,
         "doctor": _doctor,
+        "completion": _completion,
     }
+    if name == "--complete":  # asked by the scripts of `kerasdist completion`
+        return lambda words: _complete(words, list(commands))
     if name not in commands:
         raise KerasdistError(
             f"Received the command {name!r}. Expected one of {', '.join(commands)}."
@@ -206,3 +210,17 @@ def _doctor(argv: list[str]) -> int:
 
     logical_cpus_if_more(2)
     return commands.doctor(parsed)
+
+
+def _completion(argv: list[str]) -> int:
+    from kerasdist import completion
+
+    print(completion.SCRIPTS[completion.parse(argv)], end="")
+    return 0
+
+
+def _complete(words: list[str], commands: list[str]) -> int:
+    from kerasdist import completion
+
+    print(*completion.complete(words, commands), sep="\n")
+    return 0

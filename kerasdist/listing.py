@@ -25,7 +25,7 @@ _COLUMNS = ("run", "status", "name", "epochs", "steps", "metrics", "examples/s",
 _MAY_MISS = ("examples/s", "name", "steps", "epochs", "started")
 _GAP = 2
 _DEFAULT_PAGE = "comparison.html"
-_OPTIONS = {
+OPTIONS = {
     "html": Option(
         str | None,
         None,
@@ -50,7 +50,7 @@ def parse(argv: list[str]) -> tuple[list[Path], dict[str, Any]]:
     given = [f"--html={_DEFAULT_PAGE}" if each == "--html" else each for each in given]
     is_help = "-h" in given or "--help" in given
     prog = f"kerasdist runs{' [DIR | RUN RUN...]' if is_help else ''}"
-    return paths, parse_options(_OPTIONS, given, prog)
+    return paths, parse_options(OPTIONS, given, prog)
 
 
 def show(paths: Sequence[Path], options: dict[str, Any]) -> int:

@@ -213,6 +213,18 @@ def parse_fit(
     }
     if "model" in saved:
         return _parse_bare(rest, f"{prog} {recipe}", options, saved)
+    path, groups = recipe_groups(recipe, rest, prog, options)
+    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
+    # The recipe's own checks come before TensorFlow is imported, too.
+    recipes.load_recipe(path, **values[path.name])
+    shared = {k: v for k, v in values[path.name].items() if k in RUN_OPTIONS}
+    return FitOptions(recipe, {**values["run"], **shared, **values["output"]}, values[path.name])
+
+
+def recipe_groups(
+    recipe: str, rest: list[str], prog: str, options: Options
+) -> tuple[Path, dict[str, Options]]:
+    """The folder of a recipe, and its own options besides those of the command."""
     path, settings = recipes.find(recipe)
     chosen = _value_given(rest, "--preset")
     if chosen is not None and chosen != settings.get("preset", chosen):
@@ -227,12 +239,7 @@ def parse_fit(
         if own[name].default is None:  # The command's own, where a recipe leaves it open.
             own[name] = dataclasses.replace(own[name], default=options[name].default)
     options = {k: v for k, v in options.items() if k not in own and k not in _RECIPE_ONLY}
-    groups = {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
-    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
-    # The recipe's own checks come before TensorFlow is imported, too.
-    recipes.load_recipe(path, **values[path.name])
-    shared = {k: v for k, v in values[path.name].items() if k in RUN_OPTIONS}
-    return FitOptions(recipe, {**values["run"], **shared, **values["output"]}, values[path.name])
+    return path, {path.name: own, "run": options, "output": OUTPUT_OPTIONS}
 
 
 def _is_given(argv: list[str], name: str) -> bool:

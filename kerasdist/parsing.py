@@ -47,6 +47,12 @@ class Option:
 Options = Mapping[str, Option]
 
 
+def choices(option: Option) -> tuple[str, ...]:
+    """The values an option may have, if they can be listed."""
+    kind = _Kind.of(option.kind)
+    return kind.choices if kind is not None else ()
+
+
 def parse(
     groups: Mapping[str, Options],
     argv: list[str],

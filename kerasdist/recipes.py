@@ -163,11 +163,11 @@ def like_default(value: Any, default: Any) -> Any:
     return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
 
 
-def bundled() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
+def bundled(inside: str = "bundled", beside: str = "recipes") -> dict[str, Path]:
+    """The recipes that come with the package, by name; or its templates of them."""
     here = Path(__file__).resolve().parent
     # In a wheel they lie inside the package; in a checkout, beside it.
-    for folder in (here / "bundled", here.parent / "recipes"):
+    for folder in (here / inside, here.parent / beside):
         found = {p.parent.name: p.parent for p in sorted(folder.glob("*/config.py"))}
         if found:
             return found

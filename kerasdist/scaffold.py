@@ -9,6 +9,7 @@ from typing import Any
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.options import parse_options
 from kerasdist.parsing import Option
+from kerasdist.recipes import bundled
 
 README = """\
 # {name}
@@ -23,29 +24,24 @@ README = """\
 - `config.py`: every setting; each is an option of `kerasdist fit`.
 """
 
+# A text, not one of the names: these are folders, and a wrong one gets a guess.
+OPTIONS = {"template": Option(str, "image", "what to start from: image or audio")}
+
 
 def parse(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist new NAME [options]`."""
-    # A text, not one of the names: these are folders, and a wrong one gets a guess.
-    own = {"template": Option(str, "image", "what to start from: image or audio")}
     if not argv or argv[0].startswith("-"):
-        parse_options(own, argv, "kerasdist new NAME")  # Help, or what is wrong with an option.
+        parse_options(OPTIONS, argv, "kerasdist new NAME")  # Help, or what is wrong with an option.
         raise KerasdistError(
             "Received no name. Expected `kerasdist new NAME`. Name the folder of the new recipe, "
             "for example flowers."
         )
-    return Path(argv[0]).expanduser(), parse_options(own, argv[1:], "kerasdist new NAME")
+    return Path(argv[0]).expanduser(), parse_options(OPTIONS, argv[1:], "kerasdist new NAME")
 
 
 def templates() -> dict[str, Path]:
     """The folders of the templates, by name."""
-    here = Path(__file__).resolve().parent
-    # In a wheel they lie inside the package; in a checkout, beside it.
-    for folder in (here / "templates", here.parent / "templates"):
-        found = {path.parent.name: path.parent for path in sorted(folder.glob("*/config.py"))}
-        if found:
-            return found
-    return {}
+    return bundled("templates", "templates")
 
 
 def create(folder: Path, template: str) -> list[Path]:

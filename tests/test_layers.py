@@ -28,6 +28,7 @@ LAYERS = [
     {"training"},
     {"options"},
     {"commands", "listing", "run_options", "scaffold"},
+    {"completion"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
