@@ -341,3 +341,26 @@ def test_evaluate_calls_the_test_hooks(regression):
     batch = ["on_test_batch_begin", "on_test_batch_end"]
     assert names == ["on_test_begin", *batch * 3, "on_test_end"]
     assert seen.calls[-1][-1] == pytest.approx(results)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflows_callback_logs_what_the_history_has(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_experiment("kerasdist")
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with mlflow.start_run() as run:
+        history = kerasdist.fit(
+            model,
+            (x, x.sum(1)),
+            validation_data=(x, x.sum(1)),
+            batch_size=16,
+            epochs=3,
+            devices="cpu:2",
+            callbacks=[mlflow.keras.MlflowCallback()],
+            progress=False,
+        )
+    logged = mlflow.MlflowClient().get_metric_history(run.info.run_id, "val_loss")
+    assert [metric.value for metric in logged] == history.history["val_loss"]
