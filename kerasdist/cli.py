@@ -168,11 +168,8 @@ def _check_run(run: Path, which: str) -> None:
 
     if which == "final":
         runs.check_finished(run)
-    elif not runs.is_run(run):
-        raise KerasdistError(
-            f"Received {str(run)!r}, which is no run: it has no {runs.CONFIG} of ours. Expected a "
-            "run's folder. Name one, for example runs/cifar10/0001."
-        )
+    else:
+        runs.check_run(run)
 
 
 def _runs(argv: list[str]) -> int:

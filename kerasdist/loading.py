@@ -58,12 +58,8 @@ def load(
             f"Received `which={which!r}`. Expected one of {', '.join(WHICH)}."
             f"{closest(str(which), WHICH)} Correct it."
         )
-    config = runs.read_config(folder)
-    if config is None:
-        raise KerasdistError(
-            f"Received {str(run_dir)!r}, which is no run: it has no {runs.CONFIG} of ours. "
-            "Expected the folder of a run. Name one, for example runs/cifar10/0001."
-        )
+    runs.check_run(folder)
+    config = runs.read_config(folder) or {}
     _check_there(folder, which)
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kerasdist import recipes
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 from kerasdist.parsing import Option, Options, parse
 from kerasdist.signatures import REQUIRED, ClassFile
 
@@ -20,6 +20,14 @@ _DEVICE = r"/?(device:)?(cpu|gpu)"
 _ITEM = rf"(\d+|{_DEVICE}:\d+)"
 _DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}(:\d+)?|{_ITEM}(\s*,\s*{_ITEM})+", re.I)
 _COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
+
+
+def _guess_device(text: str) -> str:
+    """The same with the nearest kind of device: cpu:2 for cpy:2."""
+    numbered = [
+        f"{kind}{number}" for kind in ("cpu", "gpu") for number in re.findall(r":\d+", text)
+    ]
+    return closest(text.lower(), ["auto", "cpu", "gpu", *numbered])
 
 
 def count_option(default: int | None, meaning: str, example: str = "10") -> Option:
@@ -42,6 +50,7 @@ RUN_OPTIONS: Options = {
         expected="auto, a number, indices such as 0,2, a name such as GPU:0, cpu or cpu:4",
         example="2",
         valid=lambda value: _DEVICES.fullmatch(value.strip()) is not None,
+        guess=lambda text: _guess_device(text),
     ),
     "batch_size": count_option(None, "examples of one step, over all devices", "128"),
     "epochs": count_option(1, "passes over the training data"),

@@ -42,6 +42,8 @@ class Option:
     expected: str | None = None
     example: str | None = None
     valid: Callable[[Any], bool] | None = None
+    # " Did you mean 'x'?" about a text that is not valid, or nothing.
+    guess: Callable[[str], str] | None = None
 
 
 Options = Mapping[str, Option]
@@ -161,9 +163,10 @@ def _read(flag: str, option: Option, kind: _Kind, texts: list[str]) -> Any:
             continue
         if option.valid is None or option.valid(value):
             return value
+    guess = closest(text, kind.choices) if option.guess is None else option.guess(text)
     raise KerasdistError(
-        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}."
-        f"{closest(text, kind.choices)} Give for example `{flag} {option.example or kind.example}`."
+        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}.{guess} Give "
+        f"for example `{flag} {option.example or kind.example}`."
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist import ownership
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 from kerasdist.reporting import as_json
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
@@ -277,13 +277,22 @@ def check_usable(path: str | os.PathLike, *, resume: bool) -> None:
             )
 
 
+def check_run(path: Path) -> None:
+    """A folder must be a run of ours; else the nearest is named, if there is one."""
+    if is_run(path):
+        return
+    there = [p for p in path.parent.parent.glob(f"*/*/{CONFIG}") if is_run(p.parent)]
+    inside = newest_first(path)
+    guess = closest(str(path), [str(inside[0])] if inside else sorted(str(p.parent) for p in there))
+    raise KerasdistError(
+        f"Received {str(path)!r}, which is no run: it has no {CONFIG} of ours. Expected a run's "
+        f"folder.{guess} `kerasdist runs` lists them."
+    )
+
+
 def check_finished(path: Path) -> None:
     """An evaluation needs what a finished run leaves."""
-    if not (path / CONFIG).is_file():
-        raise KerasdistError(
-            f"Received the run {str(path)!r}, which has no {CONFIG}. Expected a run's folder. Name "
-            "one, for example runs/cifar10/0001."
-        )
+    check_run(path)
     if not (path / FINAL).is_file():
         raise KerasdistError(
             f"Received the run {str(path)!r}, which has no {FINAL}: it did not finish. Expected a "

@@ -175,3 +175,41 @@ def test_what_devices_cannot_read_is_refused_before_tensorflow_is_imported(text)
     assert not options.RUN_OPTIONS["devices"].valid(text)
     with pytest.raises(KerasdistError):
         devices.resolve_names(text, soft=True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("fitt cifar10", "Did you mean 'fit'?"),
+        ("fit cifar1", "Did you mean 'cifar10'?"),
+        ("fit recipes/cifr10", "Did you mean 'cifar10'?"),
+        ("fit cifar10 --epoch 3", "Did you mean '--epochs'?"),
+        ("fit cifar10 --preset acurate", "Did you mean 'accurate'?"),
+        ("fit cifar10 --optimizer adamm", "Did you mean 'adam'?"),
+        ("fit cifar10 --devices gpuu", "Did you mean 'gpu'?"),
+        ("fit cifar10 --devices cpy:4", "Did you mean 'cpu:4'?"),
+        ("evaluate runs/mine/001", "Did you mean 'runs/mine/0001'?"),
+        ("evaluate runs/mini/0002 --which last", "Did you mean 'runs/mine/0002'?"),
+        ("predict runs/mine . --which best", "Did you mean 'runs/mine/0002'?"),
+        ("export runs/mine/0003 --format onnx", "Did you mean 'runs/mine/000"),
+        ("export runs/mine/0001 --format onx", "Did you mean 'onnx'?"),
+        ("runs runs/mime", "Did you mean 'mine'?"),
+        ("new x --template imag", "Did you mean 'image'?"),
+        ("completion zhs", "Did you mean 'zsh'?"),
+    ],
+)
+def test_what_is_mistyped_gets_the_right_guess(command, tmp_path, argv, message):
+    for number in ("0001", "0002"):
+        folder = tmp_path / "runs/mine" / number
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"kerasdist": "0", "recipe": "cifar10"}))
+    outcome = command(*argv.split())
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_there_is_no_guess_where_nothing_is_near(command):
+    outcome = command("evaluate", "somewhere/else")
+    assert outcome.code == 2
+    assert "Did you mean" not in outcome.err
+    assert "`kerasdist runs` lists them." in outcome.err
