@@ -117,7 +117,8 @@ class Terminal:
 class Notebook:
     """One output an epoch, updated in place; it ends as the epoch's summary.
 
-    Epochs that are shorter than a refresh share one. With Jupyter's own displays, which need no widgets and are saved with the notebook.
+    Epochs that are shorter than a refresh share one. With Jupyter's own displays, which need no
+    widgets and are saved with the notebook.
     """
 
     ascii_only = False

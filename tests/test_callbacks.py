@@ -344,7 +344,8 @@ def test_evaluate_calls_the_test_hooks(regression):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_mlflows_callback_logs_what_the_history_has(tmp_path):
+def test_mlflows_callback_logs_what_the_history_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for its artifacts
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     mlflow.set_experiment("kerasdist")

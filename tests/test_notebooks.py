@@ -45,7 +45,7 @@ def run(notebook, folder):
         "IPYTHONDIR": str(folder / "ipython"),
         "JUPYTER_CONFIG_DIR": str(folder / "jupyter"),
         "MPLCONFIGDIR": str(folder / "matplotlib"),
-        # The package may not be installed, or another version of it.
+        # The package that is tested, as `python -m pytest` finds it, and no other version.
         "PYTHONPATH": str(NOTEBOOKS.parent),
     }
     work = folder / "work"
