@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import numbers
 import os
 import re
@@ -278,7 +279,15 @@ def place(devices="auto", *, soft: bool = False) -> Placement:
         # Half of the collectives' latency on CPUs. Not HierarchicalCopyAllReduce: it returned a
         # wrong sum on three devices (TF 2.21).
         reduction = tf.distribute.ReductionToOneDevice()
+    logging.getLogger("tensorflow").addFilter(_is_no_announcement)  # Once, however often.
     return Placement(names, tf.distribute.MirroredStrategy(list(names), reduction))
+
+
+def _is_no_announcement(record: logging.LogRecord) -> bool:
+    """False for TensorFlow's notes on its strategies, which a notebook shows amid our display."""
+    return not record.getMessage().startswith(
+        ("Using MirroredStrategy", "Reduce to ", "Gather to ", "batch_all_reduce: ")
+    )
 
 
 logical_cpus_from_environment()

@@ -113,6 +113,15 @@ class _OwnStore:
             return self._store.save(step, arrays, meta, replace=True)
 
 
+def kept_shards(folder: Path) -> int | None:
+    """The shards that a run was begun with, which it keeps on any number of devices."""
+    if not (folder / CHECKPOINTS).is_dir():
+        return None
+    meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
+    shards = (meta or {}).get("identity", {}).get("shards")
+    return shards if isinstance(shards, int) else None
+
+
 class Recovery:
     """The checkpoints of one run. Saving happens in the background and never stops the training."""
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -36,7 +37,7 @@ from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
 from kerasdist.profiling import Profile
-from kerasdist.recovery import Recovery, SaveEvery
+from kerasdist.recovery import Recovery, SaveEvery, kept_shards
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
@@ -157,7 +158,7 @@ def fit(
     every = SaveEvery.parse(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile or None)
     placement = place(devices)
-    num_shards = arguments.resolve_shards(shards, placement.num_replicas, deterministic)
+    num_shards = _shards(shards, placement, deterministic, run_dir if resume else None)
     model = _make(model, precision, seed)
     ensure_compiled(model)
     inspection.refuse_unsupported(model)
@@ -299,6 +300,18 @@ def fit(
                 lines = announcing.ending(folder.path, result, monitor=monitor)
                 reporter.say("\n".join(lines))
     return history
+
+
+def _shards(given: Any, placement: Placement, deterministic: bool, run_dir: Any) -> int:
+    """As given, or as the run has them already, or as many as it takes."""
+    path = run_dir.path if isinstance(run_dir, RunFolder) else run_dir
+    kept = None if given is not None or path is None else kept_shards(Path(path).expanduser())
+    if kept is None:
+        return arguments.resolve_shards(given, placement.num_replicas, deterministic)
+    try:
+        return arguments.resolve_shards(kept, placement.num_replicas, deterministic)
+    except KerasdistError as error:
+        raise KerasdistError(f"{error} The run in {path} was begun with {kept}.") from None
 
 
 def _during_run(error: Exception) -> Exception:

@@ -1,5 +1,6 @@
 """What `devices=` means, on the six logical CPUs of the tests."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -151,3 +152,17 @@ def test_a_wrong_number_in_the_environment_is_named(monkeypatch):
         logical_cpus_from_environment()
     monkeypatch.delenv("KERASDIST_LOGICAL_CPUS")
     logical_cpus_from_environment()
+
+
+def test_tensorflows_notes_on_strategies_are_left_out(caplog):
+    place("cpu:2")
+    logger = logging.getLogger("tensorflow")
+    caplog.set_level(logging.INFO, "tensorflow")
+    logger.addHandler(caplog.handler)
+    try:
+        logger.info("Using MirroredStrategy with devices ('/CPU:0',)")
+        logger.info("Something else")
+        place("cpu:2")
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert set(caplog.messages) == {"Something else"}

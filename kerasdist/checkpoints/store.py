@@ -158,6 +158,13 @@ class Store:
                     return Checkpoint(manifest.step, path, arrays, manifest.meta)
         return None
 
+    def newest_meta(self) -> Mapping[str, Any] | None:
+        """The `meta` of the newest checkpoint whose manifest verifies; its arrays are not read."""
+        for path in reversed(self._readable()):
+            with contextlib.suppress(BrokenError, EOFError, OSError):
+                return self._read_manifest(path).meta
+        return None
+
     def steps(self) -> list[int]:
         """The steps that have a folder, ascending. Nothing is verified."""
         steps = []
