@@ -27,6 +27,7 @@ commands:
   runs [DIR]         list runs; runs RUN RUN compares them, --html FILE as a page
   new NAME           a recipe to start from (--template image, audio)
   verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
+  bench RECIPE       how fast N devices train, and what holds them up (--against keras)
   devices            what is here, and what "auto" takes
   doctor             what is installed, and whether a training works here
   completion SHELL   a script with which bash, zsh or fish complete all of this
@@ -98,6 +99,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "runs": _runs,
         "new": _new,
         "verify": _verify,
+        "bench": _bench,
         "devices": _devices,
         "doctor": _doctor,
         "completion": _completion,
@@ -130,6 +132,15 @@ def _verify(argv: list[str]) -> int:
     with tensorflow_messages(parsed.run["verbose"]):
         from kerasdist import commands
     return commands.verify(parsed)
+
+
+def _bench(argv: list[str]) -> int:
+    from kerasdist import options
+
+    parsed = options.parse_fit(argv, "kerasdist bench", options.BENCH_OPTIONS)
+    with tensorflow_messages(parsed.run["verbose"]):
+        from kerasdist import commands
+    return commands.bench(parsed, argv)
 
 
 def _evaluate(argv: list[str]) -> int:

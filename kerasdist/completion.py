@@ -136,6 +136,7 @@ def _runs() -> list[str]:
 _Command = tuple[Callable[[], Iterable[str]], Callable[[Sequence[str]], Options]]
 _COMMANDS: Mapping[str, _Command] = {
     "fit": (_recipes, _of_a_recipe("fit", options.RUN_OPTIONS)),
+    "bench": (_recipes, _of_a_recipe("bench", options.BENCH_OPTIONS)),
     "verify": (_recipes, _of_a_recipe("verify", options.VERIFY_OPTIONS)),
     "evaluate": (_runs, lambda given: run_options.EVALUATE_OPTIONS),
     "predict": (_runs, lambda given: run_options.PREDICT_OPTIONS),

@@ -175,6 +175,28 @@ VERIFY_OPTIONS: Options = {
     **_VERIFY_ONLY,
     **{k: v for k, v in RUN_OPTIONS.items() if k not in (*_NOT_VERIFY, *_VERIFY_ONLY)},
 }
+_BENCH_ONLY: Options = {
+    "counts": dataclasses.replace(
+        _VERIFY_ONLY["counts"], default="1,2", meaning="numbers of devices"
+    ),
+    "against": Option(
+        Literal["keras", None], None, "also Keras's own fit, on the same model and data"
+    ),
+    "rounds": count_option(5, "measurements of each, which take turns"),
+    "seconds": Option(
+        float,
+        3.0,
+        "about how long a round takes",
+        expected="a number above 0",
+        example="3",
+        valid=lambda value: value > 0,
+    ),
+    "output": Option(str | None, None, "folder for bench.json and bench.svg", hint="(bench/NAME)"),
+}
+BENCH_OPTIONS: Options = {
+    **_BENCH_ONLY,
+    **{k: v for k, v in RUN_OPTIONS.items() if k not in (*_NOT_VERIFY, "ema")},
+}
 # Only recipes have these settings; without one nothing reads them.
 _RECIPE_ONLY = ("data_dir", "source")
 # A run is begun anew from its config.json: not in the same folder, and not for two steps only.

@@ -16,7 +16,6 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.reporting import Reporter
-from kerasdist.summaries import FOLDER
 from kerasdist.sums import ALL_REDUCE
 
 CALL = "kerasdist_steps"
@@ -43,27 +42,29 @@ class Split:
     def total(self) -> float:
         return self.input + self.compute + self.all_reduce + self.host
 
+    def parts(self) -> dict[str, float]:
+        """Seconds by name."""
+        return {name: value for name, value in asdict(self).items() if name != "steps"}
+
     def lines(self) -> list[str]:
         """Four lines: what, how long, and which part of the step."""
-        parts = asdict(self)
-        del parts["steps"]
         return [
             f"{name.replace('_', '-'):<10}  {1e3 * seconds:9.3f} ms a step"
             f"  {seconds / self.total:6.1%}"
-            for name, seconds in parts.items()
+            for name, seconds in self.parts().items()
         ]
 
 
 class Profile:
-    """Traces the first steps whose time is steady, once; nothing if `run` is None.
+    """Traces the first steps whose time is steady, once, into a folder; nothing if it is None.
 
     Trouble is told and stops nothing.
     """
 
-    def __init__(self, run: Path | None, reporter: Reporter):
-        self._folder = None if run is None else run / FOLDER
+    def __init__(self, folder: Path | None, reporter: Reporter):
+        self._folder = folder
         self._reporter = reporter
-        self._is_waiting = run is not None
+        self._is_waiting = folder is not None
         self._call: Any = None
         self._steps = self._calls = 0
         self._is_tracing = False

@@ -41,6 +41,7 @@ from kerasdist.recovery import Recovery, SaveEvery, kept_shards
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
+from kerasdist.summaries import FOLDER as SUMMARIES
 from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
 
@@ -76,7 +77,7 @@ def fit(
     on_nan: str = "stop",
     log_every: int | None = None,
     summary_every: int | None = None,
-    profile: bool = False,
+    profile: Any = False,
     log_placement: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     progress: Any = "auto",
@@ -120,8 +121,9 @@ def fit(
         log_every: Steps between two log lines; by default a line each epoch.
         summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
             by default. See docs/summaries.md.
-        profile: Whether a few steps are traced for TensorBoard, in `run_dir/tensorboard`, and where
-            their time goes is said. See docs/profiling.md.
+        profile: Whether a few steps are traced for TensorBoard, in `run_dir/tensorboard` or in a
+            folder that is given here, and where their time goes is said; `history.profile` has it
+            too. See docs/profiling.md.
         log_placement: Whether it is said which operations run on which device, and all of them are
             listed in `run_dir/placement.txt`.
         callbacks: Keras callbacks.
@@ -156,7 +158,9 @@ def fit(
     arguments.check_class_weight(class_weight)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
-    arguments.check_folder(run_dir, summary_every=summary_every, profile=profile or None)
+    arguments.check_folder(
+        run_dir, summary_every=summary_every, profile=True if profile is True else None
+    )
     placement = place(devices)
     num_shards = _shards(shards, placement, deterministic, run_dir if resume else None)
     model = _make(model, precision, seed)
@@ -242,6 +246,7 @@ def fit(
         summaries = Summaries(run, summary_every, reporter.warn)
         stack.callback(summaries.close)
         live = None if run is None else reports.Live(run)
+        traced = Profile(_profile_folder(profile, run), reporter)
 
         def on_epoch() -> None:
             if placed is not None:
@@ -263,7 +268,7 @@ def fit(
             monitor,
             saved,
             on_epoch,
-            Profile(run if profile else None, reporter),
+            traced,
         )
         if folder is not None:
             lines = announcing.beginning(
@@ -292,6 +297,7 @@ def fit(
                 reports.write(folder.path, status="unfinished")
         history = hooks.history
         history.ema_weights = engine.ema_weights() if ema else None
+        history.profile = traced.split
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
             reports.write(folder.path, status="finished")
@@ -312,6 +318,12 @@ def _shards(given: Any, placement: Placement, deterministic: bool, run_dir: Any)
         return arguments.resolve_shards(kept, placement.num_replicas, deterministic)
     except KerasdistError as error:
         raise KerasdistError(f"{error} The run in {path} was begun with {kept}.") from None
+
+
+def _profile_folder(profile: Any, run: Path | None) -> Path | None:
+    if isinstance(profile, bool) or profile is None:
+        return run / SUMMARIES if profile and run is not None else None
+    return Path(profile).expanduser()
 
 
 def _during_run(error: Exception) -> Exception:

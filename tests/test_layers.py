@@ -24,7 +24,7 @@ LAYERS = [
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
     {"feeding", "hooks", "loading", "profiling"},
     {"validation"},
-    {"epochs", "exporting"},
+    {"benching", "epochs", "exporting"},
     {"training"},
     {"options"},
     {"commands", "listing", "run_options", "scaffold"},

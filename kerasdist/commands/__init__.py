@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasdist.commands.bench import bench
 from kerasdist.commands.devices import devices
 from kerasdist.commands.doctor import doctor
 from kerasdist.commands.evaluate import evaluate
@@ -10,7 +11,7 @@ from kerasdist.commands.fit import fit
 from kerasdist.commands.predict import predict
 from kerasdist.commands.verify import verify
 
-__all__ = ["devices", "doctor", "evaluate", "export", "fit", "predict", "verify"]
+__all__ = ["bench", "devices", "doctor", "evaluate", "export", "fit", "predict", "verify"]
 
 # Said here and not at the first use: TensorFlow's messages about it are still held back.
 tf.config.list_physical_devices()
