@@ -1,5 +1,6 @@
 """`kerasdist predict`: files to classes and probabilities, or to values."""
 
+import importlib
 import json
 import os
 import pickle
@@ -18,6 +19,8 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import cli, predictions, recipes
+
+predict_command = importlib.import_module("kerasdist.commands.predict")
 
 NAMES = ("low", "middle", "high")
 
@@ -206,6 +209,20 @@ def test_array_files_that_do_not_fit_are_named_and_pickles_are_not_opened(
         assert repr(name) in done.err
         assert words in done.err
     assert not (tmp_path / "was-here").exists()
+
+
+def test_array_files_of_different_lengths_are_given_one_by_one(tmp_path):
+    class Sequences(kerasdist.Model):
+        features = "x"
+
+        def call(self, x):
+            return x
+
+    for length in (4, 5):
+        np.save(tmp_path / f"{length}.npy", np.zeros((1, length, 2), "float32"))
+    spec = {"x": tf.TensorSpec([None, None, 2], tf.float32)}
+    with pytest.raises(kerasdist.KerasdistError, match=r"files of different shapes: .*one by one"):
+        predict_command._arrays(Sequences(), spec, [tmp_path / "4.npy", tmp_path / "5.npy"])
 
 
 def test_a_regression_of_a_notebook_prints_values(command, tmp_path, regression):
