@@ -5,9 +5,9 @@ python benchmarks/speed.py mlp --rounds 3        # one workload, printed only
 python benchmarks/speed.py --torch-python PYTHON # with PyTorch, Lightning and Accelerate
 
 Each contestant is a process, and their rounds take turns: what else the machine does slows all of
-them. Times are medians of the rounds, ratios medians of the ratios of neighbouring rounds. PyTorch's
-packages are not installed with kerasdist: `--torch-python` names an interpreter that has them
-(`pip install torch lightning accelerate`, PyTorch's CPU build).
+them. Times are medians of the rounds, ratios medians of the ratios of neighbouring rounds. PyTorch
+is not installed with kerasdist: `--torch-python` names an interpreter that has it (`pip install
+torch lightning accelerate`, PyTorch's CPU build).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def table(workload: str, contestants: list[Contestant]) -> str:
     """Markdown: a row a contestant, with its time by that of Keras and of the bare loop."""
     found = {(each.name, each.devices): each for each in contestants}
     lines = [
-        "| | devices | ms a step | ± | examples/s | time by Keras fit | time by bare loop | memory |",
+        "| | devices | ms a step | ± | examples/s | time by Keras | time by bare loop | memory |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for each in contestants:
