@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from conftest import Outcome
 
+from kerasdist import cli
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = """
 from dataclasses import dataclass, field
@@ -248,8 +250,19 @@ def test_help_does_not_wait_for_logical_cpus():
         assert done.stderr == ""
 
 
+COMMANDS = re.findall(r"^  (\w+) .*?  ", cli.HELP, re.M)
+
+
 @pytest.mark.parametrize(
-    "line", ["--help", "fit cifar10 --help", "fit cifar10 --lerning-rate 1", "evaluate nowhere"]
+    "line",
+    [
+        "--help",
+        *(f"{name} --help" for name in COMMANDS),
+        "fit cifar10 --help",
+        "fit cifar10 --lerning-rate 1",
+        "evaluate nowhere",
+        "export nowhere --format keras",
+    ],
 )
 def test_help_and_usage_errors_answer_within_half_a_second(line):
     """In the processor's time: other tests may have the machine to themselves meanwhile."""
