@@ -21,6 +21,7 @@ Train Keras models on several devices: the same maths on any number of them.
 
 commands:
   fit RECIPE         train; also --model FILE.py:Class --data FILE.py:Class
+  launch … fit …     the same on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
   evaluate RUN       loss and metrics of a trained run, by class and by group
   predict RUN FILE…  what the model says about files, or a folder of them
   export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)
@@ -54,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, rest = argv[0], argv[1:]
     debug = "--debug" in rest
+    if name not in ("fit", "launch"):
+        os.environ.pop("TF_CONFIG", None)  # The others need no workers, which would be waited for.
     try:
         return _command(name)(rest)
     except DivergedError as error:
@@ -93,6 +96,7 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
 def _command(name: str) -> Callable[[list[str]], int]:
     commands = {
         "fit": _fit,
+        "launch": _launch,
         "evaluate": _evaluate,
         "predict": _predict,
         "export": _export,
@@ -114,10 +118,21 @@ def _command(name: str) -> Callable[[list[str]], int]:
     return commands[name]
 
 
+def _launch(argv: list[str]) -> int:
+    from kerasdist import launching
+
+    return launching.launch(argv)
+
+
 def _fit(argv: list[str]) -> int:
-    from kerasdist import options, runs
+    from kerasdist import cluster, options, runs
 
     parsed = options.parse_fit(argv)
+    if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
+        from kerasdist import launching
+
+        # A worker that TF_CONFIG names is watched, too.
+        return launching.supervise(launching.Start(found.timeout, found), argv)
     if parsed.run["run_dir"]:
         runs.check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
     with tensorflow_messages(parsed.run["verbose"]):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
 from kerasdist.in_memory import ArrayStream, Sequences, SequenceStream, TensorStream
 from kerasdist.sources import (
@@ -43,6 +44,7 @@ class Stream(Protocol):
     @property
     def element_spec(self) -> Any: ...
     def first_batch(self) -> Any: ...  # stays where it is
+    def take_share(self, share: Share) -> bool: ...  # whether it reads that part alone from now on
     def open(self, epoch: int, start: int) -> tf.data.Dataset: ...
     def reopen(self) -> tf.data.Dataset | None: ...
     def check(self) -> None: ...

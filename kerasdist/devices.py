@@ -10,21 +10,88 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
+from kerasdist import workers as several
 from kerasdist.errors import KerasdistError, closest
+from kerasdist.workers import Workers
+
+
+@dataclass(frozen=True)
+class Share:
+    """The neighbouring shards `first` to `end` of every batch's `shards`, which one worker runs."""
+
+    first: int
+    end: int
+    shards: int
+
+    def rows(self, num_examples: int) -> tuple[int, int]:
+        """The rows of a batch that it needs: those that empty shards borrow are among them.
+
+        Example:
+            >>> Share(0, 2, 4).rows(10), Share(2, 4, 4).rows(10), Share(0, 2, 4).rows(1)
+            ((0, 5), (5, 10), (0, 1))
+        """
+        n, last = num_examples, num_examples - 1
+        begin = min(self.first * n // self.shards, last)
+        borrowed = min((self.end - 1) * n // self.shards, last) + 1
+        return begin, max(self.end * n // self.shards, borrowed)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of a run. `strategy` is None on one device: no distribution machinery there."""
+    """The devices of a run: `names` are this process's.
+
+    `strategy` is None on one device: no distribution machinery there. `workers` is None unless
+    other processes run the same.
+    """
 
     names: tuple[str, ...]
     strategy: tf.distribute.Strategy | None
+    workers: Workers | None = None
 
     @property
     def num_replicas(self) -> int:
-        return len(self.names)
+        return len(self.names) * (self.workers.num_workers if self.workers is not None else 1)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Names of all devices, of every worker."""
+        return self.names if self.workers is None else self.workers.titles
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes, prints and decides: one of the workers does."""
+        return self.workers is None or self.workers.cluster.is_chief
+
+    def share(self, shards: int) -> Share | None:
+        """What this worker runs of every batch; None if it is alone."""
+        if self.workers is None:
+            return None
+        count = shards // self.workers.num_workers
+        first = self.workers.cluster.index * count
+        return Share(first, first + count, shards)
+
+    def of_chief(self, *values: int) -> tuple[int, ...]:
+        """The chief's numbers. What depends on the clock, or on files, must not differ."""
+        return values if self.workers is None else tuple(self.of_all(*values)[0].tolist())
+
+    def of_all(self, *values: int) -> np.ndarray:
+        """The numbers of every worker, `[workers, values]`."""
+        own = np.array(values, np.int64)
+        return own[np.newaxis] if self.workers is None else self.workers.gather(own)
+
+    def wait(self) -> None:
+        """Until all workers are here."""
+        if self.workers is not None:
+            self.workers.wait()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What fails here fails on all workers."""
+        with contextlib.nullcontext() if self.workers is None else self.workers.together():
+            yield
 
     @property
     def is_gpu(self) -> bool:
@@ -258,6 +325,14 @@ def resolve_names(devices, soft: bool = False) -> tuple[str, ...]:
     raise KerasdistError(f"Received `devices={devices!r}`. {_expected()} Give one of these.")
 
 
+def _reserve(devices) -> None:
+    """Makes the logical CPUs that `devices` needs, without starting TensorFlow."""
+    text = str(devices).strip()
+    count = int(text.removeprefix("cpu:")) if re.fullmatch(r"(cpu:)?[1-9]\d*", text) else 1
+    if text.startswith("cpu:") or not tf.config.list_physical_devices("GPU"):
+        logical_cpus_if_more(count)
+
+
 def logical_cpus_if_more(num_devices: int) -> None:
     """Makes room for `num_devices` logical CPUs where TensorFlow still allows it."""
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -267,8 +342,20 @@ def logical_cpus_if_more(num_devices: int) -> None:
 
 
 def place(devices="auto", *, soft: bool = False) -> Placement:
-    """Resolves `devices` to a placement, with the cross-device reduction that suits it."""
+    """Resolves `devices` to a placement, with the cross-device reduction that suits it.
+
+    In a process that is a worker of a cluster, they are the devices of each worker.
+    """
+    joined = several.join(lambda: resolve_names(devices, soft), lambda: _reserve(devices))
     names = resolve_names(devices, soft)
+    if joined is not None:
+        if names != joined.names:
+            raise KerasdistError(
+                f"Received `devices={devices!r}` in a worker that has joined the others with "
+                f"{', '.join(joined.names)}. Expected the same: a worker keeps its devices. Name "
+                "these."
+            )
+        return Placement(names, joined.strategy, joined)
     if len(names) == 1:
         return Placement(names, None)
     if names[0].startswith("GPU"):

@@ -20,7 +20,7 @@ from kerasdist.devices import Placement
 from kerasdist.errors import DivergedError, KerasdistError, closest
 from kerasdist.feeding import Feed
 from kerasdist.hooks import Hooks
-from kerasdist.interrupts import Interrupts
+from kerasdist.interrupts import Interrupts, raise_for
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL
 from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
@@ -80,6 +80,7 @@ class Loop:
         saved: Checkpoint | None = None,
         on_epoch: Callable[[], None] | None = None,
         profile: Profile | None = None,
+        can_stop: bool = False,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
@@ -90,7 +91,8 @@ class Loop:
         self._written_best: float | None = None
         self._unwritten_best: list[Any] | None = None
         self._unwritten_log: deque[dict[str, Any]] = deque()
-        self._interrupts = Interrupts()
+        self._interrupts, self._can_stop = Interrupts(), can_stop
+        self._signal: int | None = None
         self._meter = Meter()
         self._logged_step = self._logged_epoch = self._meter.reading()
         self._learning_rate: float | None = None
@@ -105,7 +107,7 @@ class Loop:
 
     def train(self, validate: Callable[[], dict[str, Any]]) -> None:
         with contextlib.ExitStack() as stack:
-            if self._recovery is not None:
+            if self._can_stop:
                 stack.enter_context(self._interrupts.watching())
             stack.enter_context(
                 self._reporter.training(
@@ -162,7 +164,7 @@ class Loop:
             wanted = min(self._plan.steps_left(self.step, self._in_epoch), self._steps_per_call())
             if not self._feed.is_at_end():
                 self._hooks.batch("on_train_batch_begin", self._in_epoch)
-            is_observed = self._summaries.is_due(self.step + 1)
+            wanted, is_observed = self._agree(wanted, self._summaries.is_due(self.step + 1))
             is_steady = self._seconds_per_step is not None and not is_observed
             self._profile.begin_call(is_steady=is_steady)
             began = time.perf_counter()
@@ -182,7 +184,7 @@ class Loop:
                 self._learning_rate = float(f"{outcome.learning_rate:.7g}")
                 self._log(outcome.loss)
                 self._reporter.advance(self.step, self._in_epoch, self._meter)
-                if outcome.seen is not None and self._has_own_folder():
+                if outcome.seen is not None and self._is_chief and self._has_own_folder():
                     self._summaries.step(self.step, outcome.seen, self._meter)
                 if self._hooks.every_train_batch:
                     logs = metric_results(self._engine)
@@ -196,6 +198,17 @@ class Loop:
             if is_over and self._plan.steps_per_epoch is None:
                 return
             self._save_if_due()
+
+    @property
+    def _is_chief(self) -> bool:
+        return self._engine.placement.is_chief
+
+    def _agree(self, wanted: int, is_observed: bool) -> tuple[int, bool]:
+        """What the chief wants of the next call. A signal to any worker counts for all of them."""
+        own = self._interrupts.received or 0
+        said = self._engine.placement.of_all(wanted, is_observed, own)
+        self._signal = int(said[:, 2].max()) or None
+        return int(said[0, 0]), bool(said[0, 1])
 
     def _is_epoch_over(self) -> bool:
         """Whether the epoch is known to end here; a stream may not say so before."""
@@ -228,12 +241,15 @@ class Loop:
 
     def _save_if_due(self, *, epoch_ended: bool = False) -> None:
         """Between two calls: saves where it is time, and ends here if a signal asked for it."""
-        if self._recovery is None:
-            return
-        if self._interrupts.received is not None:
+        if self._engine.placement.workers is None:
+            self._signal = self._interrupts.received
+        if self._signal is not None:
             self._finish_saving()
             self._reporter.say(f"saved after step {self.step}; the same command continues")
-            self._interrupts.raise_received()
+            self._engine.placement.wait()  # The others leave when the chief has saved.
+            raise_for(self._signal)
+        if self._recovery is None:
+            return
         # At the epoch's last step it waits for the epoch's end: what validation and callbacks do
         # there belongs to it.
         if not epoch_ended and self._is_epoch_over():
@@ -417,5 +433,5 @@ class Loop:
             "examples_seen": self.examples,
             **self.logs,
             "examples_per_second": round(rate, 3),
-            "devices": list(placement.names),
+            "devices": list(placement.titles),
         }

@@ -11,7 +11,9 @@ import keras
 import tensorflow as tf
 
 from kerasdist.data import Stream
+from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
+from kerasdist.in_memory import own_rows
 from kerasdist.inspection import (
     Labels,
     check_shapes,
@@ -163,8 +165,17 @@ def preparation(
     augment: Callable | None = None,
     seed: int = 0,
     need_targets: bool = True,
+    share: Share | None = None,
+    needs_whole: bool = False,
 ) -> Callable[[tf.data.Dataset, int, int], tf.data.Dataset]:
-    """What happens to batches on the host: `(dataset, epoch, position) -> dataset`."""
+    """What happens to batches on the host: `(dataset, epoch, position) -> dataset`.
+
+    With `share`, a worker's: batches become `(part, span)`, and data that can be read by index is
+    read for the part alone, unless `augment` or `needs_whole` asks for the others' rows as well.
+    """
+    is_part = False
+    if share is not None and augment is None and not needs_whole:
+        is_part = stream.take_share(share)
     # Data in memory was checked at once, and before anything was compiled.
     check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
     known = stream.element_spec
@@ -196,9 +207,34 @@ def preparation(
         if has_unread(model, dataset.element_spec):
             # Devices need not hold what nobody reads, and cannot hold strings.
             dataset = dataset.map(lambda *batch: only_read(model, *batch))
+        if share is not None and is_part:
+            size, total = stream.batch_size, stream.num_examples  # type: ignore[attr-defined]
+            dataset = _numbered(dataset, position).map(
+                lambda number, part: (part, _span(share, tf.minimum(total - number * size, size)))
+            )
+        elif share is not None:
+            dataset = dataset.map(lambda *batch: _part(share, batch, needs_whole))
         return dataset.prefetch(stream.read_ahead)
 
     return prepare
+
+
+@tf.autograph.experimental.do_not_convert
+def _part(share: Share, batch: Any, is_whole: bool) -> tuple[Any, tf.Tensor]:
+    """A worker's rows of a batch, or all of them, and the span."""
+    batch = batch[0] if len(batch) == 1 else batch
+    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    if is_whole:
+        return batch, tf.stack([count, 0])
+    zero = tf.constant(0, tf.int64)
+    first, end = own_rows(share, zero, count)
+    return tf.nest.map_structure(lambda t: t[first:end], batch), _span(share, count)
+
+
+def _span(share: Share, count: tf.Tensor) -> tf.Tensor:
+    """The size of a batch, and the first row of a worker's part."""
+    first, _ = own_rows(share, tf.constant(0, tf.int64), count)
+    return tf.stack([tf.cast(count, tf.int64), first])
 
 
 def _numbered(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:

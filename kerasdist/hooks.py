@@ -27,6 +27,15 @@ _STATE: dict[type, tuple[str, ...]] = {
 }
 
 
+# These write files, which only the chief of several workers does.
+_WRITERS = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.TensorBoard,
+)
+
+
 class Hooks:
     """Calls Keras's hooks. Values go to the caller's objects before, and come back after."""
 
@@ -34,13 +43,16 @@ class Hooks:
         self, engine: Engine, callbacks: Sequence[keras.callbacks.Callback], **params: Any
     ):
         self._engine = engine
-        self._callbacks = list(callbacks)
+        is_chief = engine.placement.is_chief
+        self._is_shared = bool(callbacks) and engine.placement.workers is not None
+        self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
         self.history = keras.callbacks.History()
         self._list = keras.callbacks.CallbackList(
             [*self._callbacks, self.history], model=engine.model, **params
         )
-        self.every_train_batch = any(pure.wants_batches(c, "train") for c in self._callbacks)
-        self.every_test_batch = any(pure.wants_batches(c, "test") for c in self._callbacks)
+        # Of all of them: workers take the same steps in one call.
+        self.every_train_batch = any(pure.wants_batches(c, "train") for c in callbacks)
+        self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
         self._begun: tuple[str, int] | None = None
         self._at_begin: list[dict[str, Any]] = [dict(vars(c)) for c in self._callbacks]
 
@@ -61,6 +73,9 @@ class Hooks:
         """Calls a hook of every callback, for example `call("on_epoch_begin", 0)`."""
         with self._visible():
             getattr(self._list, hook)(*args)
+        if self._is_shared:  # One that stops the training stops it everywhere.
+            stops = self._engine.placement.of_all(self._engine.model.stop_training)
+            self._engine.model.stop_training = bool(stops.any())
 
     def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
         """Calls a batch hook where some callback asks for it."""

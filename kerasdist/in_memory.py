@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
 from kerasdist.readers import as_arrays, check_rows, spec_of
 from kerasdist.sources import order
@@ -23,6 +24,9 @@ class TensorStream:
     num_threads = 1
     read_ahead = tf.data.AUTOTUNE
     last_change: tuple[str, Any] = ("", None)
+
+    def take_share(self, share: Share) -> bool:
+        return False
 
     def first_batch(self) -> Any:
         return next(iter(self.open(0, 0)), None)
@@ -52,12 +56,17 @@ class ArrayStream(TensorStream):
         self.batch_size: int | None = batch_size
         self.num_batches: int | None = -(-num_examples // batch_size)
         self._shuffle, self._seed = shuffle, seed
+        self._share: Share | None = None
         self._tensors: Any = None
         self._take_rows: Any = None
 
     @property
     def element_spec(self) -> Any:
         return spec_of(self.arrays)
+
+    def take_share(self, share: Share) -> bool:
+        self._share = share
+        return True
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:
         with tf.device("CPU:0"):
@@ -71,9 +80,10 @@ class ArrayStream(TensorStream):
 
         def batch(i):
             first, end = i * size, tf.minimum((i + 1) * size, n)
+            own = (first, end) if self._share is None else own_rows(self._share, first, end)
             if indices is None:
-                return self._slice(first, end)
-            return self._take_rows(indices[first:end])
+                return self._slice(first, end, *own)
+            return self._take_rows(indices[own[0] : own[1]], indices[first:end])
 
         batches = tf.data.Dataset.range(start, self.num_batches)
         return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -84,10 +94,10 @@ class ArrayStream(TensorStream):
     def _order(self, epoch: int) -> np.ndarray:
         return order(self._seed, epoch, self.num_examples)
 
-    def _slice(self, first, end) -> Any:
-        return tf.nest.map_structure(lambda t: t[first:end], self._tensors)
+    def _slice(self, first, end, own_first, own_end) -> Any:
+        return tf.nest.map_structure(lambda t: t[own_first:own_end], self._tensors)
 
-    def _take(self, rows) -> Any:
+    def _take(self, rows, all_rows) -> Any:
         return tf.nest.map_structure(lambda t: tf.gather(t, rows), self._tensors)
 
     def indices(self, epoch: int, number: int) -> list[int]:
@@ -243,9 +253,25 @@ class SequenceStream(ArrayStream):
         moved = np.random.default_rng([self._seed, epoch, 1]).permutation(batches)
         return np.concatenate([moved.ravel(), rows[end:]])
 
-    def _slice(self, first, end) -> Any:
-        return self._take(tf.range(first, end))
+    def _slice(self, first, end, own_first, own_end) -> Any:
+        return self._take(tf.range(own_first, own_end), tf.range(first, end))
 
-    def _take(self, rows) -> Any:
+    def _take(self, rows, all_rows) -> Any:
         taken = {name: tf.gather(t, rows) for name, t in self._tensors.items()}
-        return taken | {name: taken[name].to_tensor() for name in self._data.sequences}
+        # As long as the batch's longest, which another worker may have.
+        longest = tf.reduce_max(tf.gather(self._tensors[self._data.length], all_rows))
+        return taken | {name: _filled_up(taken[name], longest) for name in self._data.sequences}
+
+
+def _filled_up(rows: tf.RaggedTensor, length: tf.Tensor) -> tf.Tensor:
+    shape = rows.flat_values.shape[1:]
+    filled = rows.to_tensor(shape=[-1, tf.cast(length, tf.int64), *shape])
+    return tf.ensure_shape(filled, (None, None, *shape))
+
+
+def own_rows(share: Share, first, end) -> tuple[tf.Tensor, tf.Tensor]:
+    """A worker's rows of those from `first` to `end`; as `Share.rows`, of tensors."""
+    n = tf.cast(end - first, tf.int64)
+    begin = tf.minimum(share.first * n // share.shards, n - 1)
+    borrowed = tf.minimum((share.end - 1) * n // share.shards, n - 1) + 1
+    return first + begin, first + tf.maximum(share.end * n // share.shards, borrowed)

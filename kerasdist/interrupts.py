@@ -46,9 +46,10 @@ class Interrupts:
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before = {}
 
-    def raise_received(self) -> None:
-        """Raises what the noted signal stands for."""
-        if self.received == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self.received == signal.SIGTERM:
-            raise Terminated
+
+def raise_for(number: int) -> None:
+    """Raises what a noted signal stands for."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number == signal.SIGTERM:
+        raise Terminated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,6 +13,14 @@ import tensorflow as tf
 SECONDS_PER_CALL = 0.5
 # How a call ended.
 REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
+
+
+def compiled(function: Callable) -> Any:
+    # Batches of many sizes given to predict: the second one makes the size unknown.
+    made = tf.function(function, autograph=False, reduce_retracing=True)
+    # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
+    made._omit_frequent_tracing_warning = True
+    return made
 
 
 def over_batches(iterator, num_steps, run: Callable, *, times_input: bool = False) -> tuple:

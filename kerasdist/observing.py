@@ -13,6 +13,7 @@ import tensorflow as tf
 from kerasdist import pure
 from kerasdist.models import fields_read, read
 from kerasdist.shards import leaves, only_if
+from kerasdist.workers import Workers
 
 IMAGES_A_REPLICA = 4
 _CHANNELS = (1, 3, 4)
@@ -71,6 +72,7 @@ class Observer:
     def look(
         self,
         batch: Any,
+        span: tf.Tensor | None,
         replica: tf.Tensor | int,
         num_replicas: int,
         own_loss: tf.Tensor,
@@ -81,10 +83,11 @@ class Observer:
         """Takes the rest: `trainable` and `optimizer` are the values at the step's start."""
         model, roles = self._model, self._roles
         count = tf.shape(leaves(read(model, batch).args)[0], out_type=tf.int64)[0]
+        count, offset = (count, 0) if span is None else (span[0], span[1])
         # The rows of its neighbouring shards.
         first, last = (tf.cast(i, tf.int64) * count // num_replicas for i in (replica, replica + 1))
         share = tf.cast(last - first, tf.float64) / tf.cast(count, tf.float64)
-        images, targets = _images(model, batch, first, last)
+        images, targets = _images(model, batch, first - offset, last - offset)
         self.seen |= {
             "loss": tf.math.divide_no_nan(tf.cast(own_loss, tf.float64), share),
             "num_examples": last - first,
@@ -142,6 +145,22 @@ def observation(
         targets=tuple(_arrays(replica["targets"]) for replica in replicas),
         graph=graph,
     )
+
+
+def of_all(replicas: Sequence[Mapping[str, Any]], workers: Workers | None) -> list[Any]:
+    """With the numbers of the other workers' replicas; their images stay there."""
+    if workers is None:
+        return list(replicas)
+    names = [name for name in ("loss", "num_examples", "added") if name in replicas[0]]
+    own = np.array([[float(replica[name]) for name in names] for replica in replicas])
+    rows = np.concatenate(list(workers.gather(own)))
+    first = workers.cluster.index * len(replicas)
+    found: list[Any] = [
+        {**replicas[0], "images": {}, "targets": {}, **dict(zip(names, row, strict=True))}
+        for row in rows
+    ]
+    found[first : first + len(replicas)] = replicas
+    return found
 
 
 def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

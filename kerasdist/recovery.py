@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kerasdist import circumstances
+from kerasdist import arguments, circumstances
 from kerasdist.checkpoints import Checkpoint, Store
+from kerasdist.devices import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.ownership import NotOwnFolderError, OwnFolder
 from kerasdist.saving import BackgroundSaver
@@ -120,6 +121,20 @@ def kept_shards(folder: Path) -> int | None:
     meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
     shards = (meta or {}).get("identity", {}).get("shards")
     return shards if isinstance(shards, int) else None
+
+
+def choose_shards(given: Any, placement: Placement, deterministic: bool, run_dir: Any) -> int:
+    """As given, or as the run has them already, or as many as it takes."""
+    path, kept = getattr(run_dir, "path", run_dir), 0
+    if given is None and path is not None:
+        own = kept_shards(Path(path).expanduser()) if placement.is_chief else None
+        (kept,) = placement.of_chief(own or 0)
+    if not kept:
+        return arguments.resolve_shards(given, placement.num_replicas, deterministic)
+    try:
+        return arguments.resolve_shards(kept, placement.num_replicas, deterministic)
+    except KerasdistError as error:
+        raise KerasdistError(f"{error} The run in {path} was begun with {kept}.") from None
 
 
 class Recovery:
@@ -258,6 +273,19 @@ class Recovery:
                 f"the run was saved under other circumstances: {'; '.join(different)}. It goes on, "
                 "but may not end with the bits of a run that was never stopped"
             )
+
+
+def of_chief(saved: Checkpoint | None, placement: Placement) -> Checkpoint | None:
+    """The chief's checkpoint: its folder need not be one that the others can read."""
+    workers = placement.workers
+    if workers is None:
+        return saved
+    known = None if saved is None else [saved.step, str(saved.path), _encoded(saved.meta)]
+    known, arrays = workers.arrays_of_chief(known, {} if saved is None else saved.arrays)
+    if known is None or saved is not None:
+        return saved
+    step, path, meta = known
+    return Checkpoint(step, Path(path), arrays, _decoded(meta))
 
 
 def _encoded(value: Any) -> Any:

@@ -26,11 +26,17 @@ class Cut:
 
     Shard i of n examples is `[i * n // shards, (i + 1) * n // shards)`: it depends on n and the
     number of shards alone. An empty shard borrows one real example and counts nothing.
+
+    `example` may be a part of the batch: `span` then has the batch's size and the part's first row.
     """
 
-    def __init__(self, example: Example, shards: int, placement: Placement, replica):
+    def __init__(self, example: Example, shards: int, placement: Placement, replica, span=None):
         self.example = example
-        self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int32)[0]
+        if span is None:
+            self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int32)[0]
+            self._first_row = tf.constant(0, tf.int64)
+        else:
+            self.num_global, self._first_row = tf.cast(span[0], tf.int32), span[1]
         self.shards = shards
         self.per_replica = shards // placement.num_replicas
         self._first = replica * self.per_replica
@@ -48,6 +54,7 @@ class Cut:
         count = tf.cast(end - begin, tf.int32)
         begin = tf.minimum(begin, n - 1)
         size = tf.maximum(end - begin, 1)
+        begin -= self._first_row
 
         def slice_rows(tensor):
             if self._on_host:  # Only the slice travels to the GPU.

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
 from kerasdist.readers import Reader, as_arrays, check_rows
 
@@ -82,6 +83,9 @@ class PythonStream:
             )
         return self._reader.open(epoch, start)
 
+    def take_share(self, share: Share) -> bool:
+        return False
+
     def first_batch(self) -> Any:
         return self._reader.first_batch()
 
@@ -106,17 +110,25 @@ class SourceStream(PythonStream):
             )
         self.batch_size, self.num_examples = batch_size, num_examples
         self.num_batches = -(-num_examples // batch_size)
+        self._share: Share | None = None
 
         def make_batches(epoch: int, start: int) -> Iterator[Any]:
             indices = order(seed, epoch, num_examples) if shuffle else np.arange(num_examples)
             for first in range(start * batch_size, num_examples, batch_size):
                 rows = [int(i) for i in indices[first : first + batch_size]]
+                if self._share is not None:
+                    rows = rows[slice(*self._share.rows(len(rows)))]
                 many = getattr(source, "__getitems__", None)
                 examples = many(rows) if many else [source[i] for i in rows]
                 where = f"batch {first // batch_size} (from 0) of `{name}`"
                 yield _stack([as_arrays(example, where) for example in examples], where)
 
         super().__init__(make_batches, name=name)
+
+    def take_share(self, share: Share) -> bool:
+        self._share = share
+        self._reader.close()  # What was read to look at its shapes is a whole batch.
+        return True
 
 
 def _stack(examples: list[Any], where: str) -> Any:

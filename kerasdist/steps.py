@@ -15,9 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import observing, pure, sums, updates
+from kerasdist import loops, observing, pure, sums, updates
 from kerasdist.devices import Placement
-from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, last_learning_rate, over_batches
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
 from kerasdist.models import Example, read
 from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
 
@@ -78,10 +78,10 @@ class Engine:
             self._ema = [self._copy(v) for v in self._owners["trainable"]] if settings.ema else []
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
-        self.train_loop = _compiled(self._train_loop)
-        self.observed_step = _compiled(self._observed_step)
-        self.test_loop = _compiled(self._test_loop)
-        self.predict_loop = _compiled(self._predict)
+        self.train_loop = loops.compiled(self._train_loop)
+        self.observed_step = loops.compiled(self._observed_step)
+        self.test_loop = loops.compiled(self._test_loop)
+        self.predict_loop = loops.compiled(self._predict)
 
     def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
         here = self.placement.names[0]
@@ -170,13 +170,13 @@ class Engine:
         if not done:
             return outcome
         # No new trace: the function has been called with an optional of this kind.
-        compiled = self.observed_step.get_concrete_function
+        concrete = self.observed_step.get_concrete_function
         seen = observing.observation(
             self.model,
             outcome.loss,
-            replicas,
+            observing.of_all(replicas, self.placement.workers),
             self._float_weights(),
-            lambda: compiled(optional).graph.as_graph_def(add_shapes=True),
+            lambda: concrete(optional).graph.as_graph_def(add_shapes=True),
         )
         return replace(outcome, seen=seen, waited=waited, learning_rate=seen.learning_rate)
 
@@ -185,6 +185,8 @@ class Engine:
         replica = None
         if int(status) == NOT_FINITE:
             bad = ~finite.numpy()
+            if self.placement.workers is not None:
+                bad = self.placement.workers.join_rows(bad)
             replica = int(np.argmax(bad.any(axis=1))) if bad.any() else None
             pairs = zip(self._checked_names, bad[replica or 0], strict=True)
             names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
@@ -213,14 +215,18 @@ class Engine:
             keras.tree.map_structure(lambda t, n=int(count): t.numpy()[:n], outputs)
             for outputs, count in self.predict_loop(batch)
         ]
-        return keras.tree.map_structure(lambda *parts: sums.join(parts), *pieces)
+        own = keras.tree.map_structure(lambda *parts: sums.join(parts), *pieces)
+        workers = self.placement.workers
+        return own if workers is None else keras.tree.map_structure(workers.join_rows, own)
 
     def _train_loop(self, iterator, num_steps):
         with pure.patched():
             timed = self.settings.times_input
             results = over_batches(iterator, num_steps, self._train_batch, times_input=timed)
             state = [self._copies(v)[0].read_value() for v in self._state["optimizer"]]
-            return *results, last_learning_rate(self.model.optimizer, self.roles.optimizer, state)
+            return *results, loops.last_learning_rate(
+                self.model.optimizer, self.roles.optimizer, state
+            )
 
     def _train_batch(self, batch):
         results = self._run(self._train_replica, batch)
@@ -264,14 +270,19 @@ class Engine:
         columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
         return tuple(
             tf.nest.pack_sequence_as(results, [column[i] for column in columns])
-            for i in range(self.placement.num_replicas)
+            for i in range(len(self.placement.names))
         )
+
+    def _apart(self, batch) -> tuple[Any, Any]:
+        """`(batch, span)`: a worker's part of a batch comes with its place in it."""
+        return (batch, None) if self.placement.workers is None else batch
 
     def _train_replica(self, replica, batch, observer: observing.Observer | None = None):
         """One step on one replica: shards, reduction, finite check, clipping, update, EMA."""
         settings = self.settings
+        batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
-        cut = Cut(example, settings.shards, self.placement, replica)
+        cut = Cut(example, settings.shards, self.placement, replica, span)
         trainable = [v.read_value() for v in self._state["trainable"]]
         other = [v.read_value() for v in self._state["other"]]
         values = [v.read_value() for v in self._state["optimizer"]]
@@ -297,7 +308,7 @@ class Engine:
                 )
                 loss = tf.cast(shard.weight, forward.loss.dtype) * forward.loss
                 scaled = optimizer.scale_loss(loss)
-            gradients = _gradients(tape, scaled, self.roles, trainable, forward.changed)
+            gradients = updates.gradients(tape, scaled, self.roles, trainable, forward.changed)
             terms = terms_of_step.join(loss, gradients, forward, shard, index)
             if observer is not None:
                 terms += observer.terms(forward, shard)
@@ -344,14 +355,15 @@ class Engine:
         if observer is not None:
             own_loss, *_ = terms_of_step.split(own)
             where = (replica, self.placement.num_replicas)
-            observer.look(batch, *where, own_loss, gradients, trainable, optimizer.values)
+            observer.look(batch, span, *where, own_loss, gradients, trainable, optimizer.values)
         return status, tf.cast(cut.num_global, tf.int64), tf.cast(loss, tf.float64), flags
 
     def _test_replica(self, replica, batch, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
         settings = self.settings
+        batch, span = self._apart(batch)
         example = read(self.model, batch)
-        cut = Cut(example, settings.shards, self.placement, replica)
+        cut = Cut(example, settings.shards, self.placement, replica, span)
         trainable = [v.read_value() for v in (self._ema if use_ema else self._state["trainable"])]
         other = [v.read_value() for v in self._state["other"]]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
@@ -384,9 +396,10 @@ class Engine:
         return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
 
     def _predict_replica(self, replica, batch):
+        batch, span = self._apart(batch)
         example = read(self.model, batch, need_targets=False)
         example = Example(example.args, example.x, None, None)
-        cut = Cut(example, self.placement.num_replicas, self.placement, replica)
+        cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
         index, part, shard = cut.shard(0, None)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         outputs = pure.predict(
@@ -480,22 +493,3 @@ class Engine:
             for variable, value, old in zip(self._state[role], values, before, strict=True)
             if value is not None and value is not old
         ]
-
-
-def _gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:
-    """With respect to each variable's value at the start, plus one that `call` assigned to it."""
-    given = {i: changed[id(v)] for i, v in enumerate(roles.trainable) if id(v) in changed}
-    gradients, more = tape.gradient(loss, (trainable, list(given.values())))
-    for i, gradient in zip(given, more, strict=True):
-        if gradient is not None:
-            first = gradients[i]
-            gradients[i] = gradient if first is None else tf.convert_to_tensor(first) + gradient
-    return gradients
-
-
-def _compiled(function: Callable) -> Any:
-    # Batches of many sizes given to predict: the second one makes the size unknown.
-    compiled = tf.function(function, autograph=False, reduce_retracing=True)
-    # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
-    compiled._omit_frequent_tracing_warning = True
-    return compiled

@@ -7,7 +7,8 @@ of that tree, so the bits do not depend on how many replicas share the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,3 +138,21 @@ def over_replicas(
             return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
         gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
         return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]
+
+
+@contextlib.contextmanager
+def fixed_additions(deterministic: bool, is_gpu: bool) -> Iterator[None]:
+    """Keeps the order of additions as written while `deterministic`; puts the option back."""
+    if not deterministic:
+        yield
+        return
+    if is_gpu:
+        # Has no off switch (TF 2.21), so only where kernels need it.
+        tf.config.experimental.enable_op_determinism()
+    option = "arithmetic_optimization"
+    before = tf.config.optimizer.get_experimental_options().get(option)
+    tf.config.optimizer.set_experimental_options({option: False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({option: before})

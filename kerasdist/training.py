@@ -6,8 +6,7 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -24,10 +23,11 @@ from kerasdist import (
     inspection,
     pure,
     reports,
+    sums,
 )
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
-from kerasdist.devices import Placement, place
+from kerasdist.devices import Share, place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
@@ -37,7 +37,7 @@ from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
 from kerasdist.profiling import Profile
-from kerasdist.recovery import Recovery, SaveEvery, kept_shards
+from kerasdist.recovery import Recovery, SaveEvery, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
@@ -162,14 +162,17 @@ def fit(
         run_dir, summary_every=summary_every, profile=True if profile is True else None
     )
     placement = place(devices)
-    num_shards = _shards(shards, placement, deterministic, run_dir if resume else None)
-    model = _make(model, precision, seed)
-    ensure_compiled(model)
-    inspection.refuse_unsupported(model)
-    inspection.check_precision(model, precision)
     reporter = progress if isinstance(progress, Reporter) else Reporter(mode_of(progress))
+    if not placement.is_chief:
+        reporter = Reporter("silent")
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(placement.together())
+        num_shards = choose_shards(shards, placement, deterministic, run_dir if resume else None)
+        model = _make(model, precision, seed)
+        ensure_compiled(model)
+        inspection.refuse_unsupported(model)
+        inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
@@ -179,21 +182,30 @@ def fit(
         feed = Feed(
             stream,
             prepare=preparation(
-                model, stream, labels=findings.labels, name="data", augment=augment, seed=seed
+                model,
+                stream,
+                labels=findings.labels,
+                name="data",
+                augment=augment,
+                seed=seed,
+                share=placement.share(num_shards),
+                needs_whole=findings.gather_metrics,
             ),
         )
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
+            share = placement.share(num_shards)
             validation = _validation_feed(
-                stack, model, validation_data, stream.batch_size, validation_steps, epochs
+                stack, model, validation_data, stream.batch_size, validation_steps, epochs, share
             )
-        if init_from is not None:
+        if init_from is not None and placement.is_chief:  # The others get its weights.
             reporter.say(load_into(model, init_from, strict=False).summary())
-        folder = run_dir
-        if run_dir is not None and not isinstance(run_dir, RunFolder):
+        # Of several workers, only the chief has a folder.
+        folder = run_dir if placement.is_chief else None
+        if folder is not None and not isinstance(folder, RunFolder):
             config = {"kerasdist": __version__, "batch_size": batch_size, "seed": seed}
-            folder = RunFolder(run_dir, config, resume=resume)
+            folder = RunFolder(folder, config, resume=resume)
         recovery = saved = None
         if folder is not None:
             stack.enter_context(RunLock(folder.path))
@@ -205,7 +217,7 @@ def fit(
                     if validation is None
                     else validation.stream.element_spec,
                 ),
-                environment.describe(placement.names),
+                environment.describe(placement.titles),
             )
             settings_kept = {
                 "batch_size": stream.batch_size,
@@ -226,6 +238,8 @@ def fit(
             )
             stack.callback(recovery.close)
             saved = recovery.load()
+        if run_dir is not None:
+            saved = of_chief(saved, placement)
         settings = Settings(
             shards=num_shards,
             seed=seed,
@@ -235,18 +249,18 @@ def fit(
             class_weight=class_weight,
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
-            times_input=folder is not None,
+            times_input=run_dir is not None,
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
-        stack.enter_context(fixed_additions(deterministic, placement))
+        stack.enter_context(sums.fixed_additions(deterministic, placement.is_gpu))
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         run = folder.path if folder is not None else None
-        summaries = Summaries(run, summary_every, reporter.warn)
+        summaries = Summaries(run, summary_every if placement.is_chief else None, reporter.warn)
         stack.callback(summaries.close)
         live = None if run is None else reports.Live(run)
-        traced = Profile(_profile_folder(profile, run), reporter)
+        traced = Profile(_profile_folder(profile if placement.is_chief else None, run), reporter)
 
         def on_epoch() -> None:
             if placed is not None:
@@ -269,12 +283,13 @@ def fit(
             saved,
             on_epoch,
             traced,
+            can_stop=run_dir is not None,
         )
         if folder is not None:
             lines = announcing.beginning(
                 folder.path,
                 model=model,
-                devices=placement.names,
+                devices=placement.titles,
                 stream=stream,
                 validation=None if validation is None else validation.stream,
                 source=None if folder.dataset == "caller" else folder.dataset,
@@ -305,19 +320,8 @@ def fit(
                 result = json.loads((folder.path / RESULT).read_text())
                 lines = announcing.ending(folder.path, result, monitor=monitor)
                 reporter.say("\n".join(lines))
+        placement.wait()
     return history
-
-
-def _shards(given: Any, placement: Placement, deterministic: bool, run_dir: Any) -> int:
-    """As given, or as the run has them already, or as many as it takes."""
-    path = run_dir.path if isinstance(run_dir, RunFolder) else run_dir
-    kept = None if given is not None or path is None else kept_shards(Path(path).expanduser())
-    if kept is None:
-        return arguments.resolve_shards(given, placement.num_replicas, deterministic)
-    try:
-        return arguments.resolve_shards(kept, placement.num_replicas, deterministic)
-    except KerasdistError as error:
-        raise KerasdistError(f"{error} The run in {path} was begun with {kept}.") from None
 
 
 def _profile_folder(profile: Any, run: Path | None) -> Path | None:
@@ -364,11 +368,13 @@ def evaluate(
     """
     arguments.check_counts(epochs=1, steps=steps)
     placement = place(devices)
-    model = _of(model_or_run)
-    ensure_compiled(model)
-    inspection.refuse_unsupported(model, to_train=False)
     with contextlib.ExitStack() as stack:
-        feed, findings = _test_feed(stack, model, data, batch_size, "data", None)
+        stack.enter_context(placement.together())
+        model = _of(model_or_run)
+        ensure_compiled(model)
+        inspection.refuse_unsupported(model, to_train=False)
+        share = placement.share(placement.num_replicas)
+        feed, findings = _test_feed(stack, model, data, batch_size, "data", None, share)
         if steps is None:
             arguments.check_ends(feed.stream, "data", "steps")
         settings = Settings(
@@ -409,8 +415,9 @@ def predict(
     """
     arguments.check_counts(epochs=1, steps=steps)
     placement = place(devices)
-    model = _of(model_or_run)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(placement.together())
+        model = _of(model_or_run)
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
@@ -418,7 +425,10 @@ def predict(
         if steps is None:
             arguments.check_ends(stream, "data", "steps")
         inspection.build_for_prediction(model, stream.element_spec)
-        prepare = preparation(model, stream, labels=(), name="data", need_targets=False)
+        share = placement.share(placement.num_replicas)
+        prepare = preparation(
+            model, stream, labels=(), name="data", need_targets=False, share=share
+        )
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
         engine = Engine(model, placement, Settings(shards=placement.num_replicas))
@@ -494,7 +504,9 @@ def _inspect(
     return findings
 
 
-def _test_feed(stack, model, data, batch_size, name: str, default_batch_size: int | None):
+def _test_feed(
+    stack, model, data, batch_size, name: str, default_batch_size: int | None, share: Share | None
+):
     stream = open_stream(
         data,
         batch_size=batch_size,
@@ -503,35 +515,30 @@ def _test_feed(stack, model, data, batch_size, name: str, default_batch_size: in
     )
     stack.callback(stream.close)
     findings = _inspect(model, stream, name, to_train=False)
-    prepare = preparation(model, stream, labels=findings.labels, name=name)
+    prepare = preparation(
+        model,
+        stream,
+        labels=findings.labels,
+        name=name,
+        share=share,
+        needs_whole=findings.gather_metrics,
+    )
     feed = Feed(stream, prepare=prepare, name=name)
     stack.callback(feed.close)
     return feed, findings
 
 
 def _validation_feed(
-    stack, model, data, batch_size: int | None, steps: int | None, epochs: int
+    stack,
+    model,
+    data,
+    batch_size: int | None,
+    steps: int | None,
+    epochs: int,
+    share: Share | None,
 ) -> Feed:
-    feed, _ = _test_feed(stack, model, data, None, "validation_data", batch_size)
+    feed, _ = _test_feed(stack, model, data, None, "validation_data", batch_size, share)
     if steps is None:
         arguments.check_ends(feed.stream, "validation_data", "validation_steps")
         arguments.check_readable(feed.stream, "validation_data", epochs)
     return feed
-
-
-@contextlib.contextmanager
-def fixed_additions(deterministic: bool, placement: Placement) -> Iterator[None]:
-    """Keeps the order of additions as written while `deterministic`; puts the option back."""
-    if not deterministic:
-        yield
-        return
-    if placement.is_gpu:
-        # Has no off switch (TF 2.21), so only where kernels need it.
-        tf.config.experimental.enable_op_determinism()
-    option = "arithmetic_optimization"
-    before = tf.config.optimizer.get_experimental_options().get(option)
-    tf.config.optimizer.set_experimental_options({option: False})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({option: before})

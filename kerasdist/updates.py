@@ -55,6 +55,17 @@ class Update:
         return values
 
 
+def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:
+    """With respect to each variable's value at the start, plus one that `call` assigned to it."""
+    given = {i: changed[id(v)] for i, v in enumerate(roles.trainable) if id(v) in changed}
+    found, more = tape.gradient(loss, (trainable, list(given.values())))
+    for i, gradient in zip(given, more, strict=True):
+        if gradient is not None:
+            first = found[i]
+            found[i] = gradient if first is None else tf.convert_to_tensor(first) + gradient
+    return found
+
+
 def is_finite(tensor: tf.Tensor) -> tf.Tensor:
     if not tensor.dtype.is_floating:
         return tf.constant(True)

@@ -44,6 +44,7 @@ def test(
             left = 2**40 if steps is None else steps - done
             if show is not None:
                 left = min(left, per_call)
+            (left,) = engine.placement.of_chief(left)  # Only the chief shows anything.
             if not feed.is_at_end():
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()

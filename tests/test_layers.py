@@ -9,8 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
-    {"errors", "importing", "interrupts", "messages", "processes", "progress"},
-    {"display"},
+    {"errors", "importing", "interrupts", "loopback", "messages", "processes", "progress"},
+    {"cluster", "display", "watchdog"},
+    {"workers"},
     {
         *{"arguments", "checkpoints", "devices", "gpus", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
@@ -27,7 +28,7 @@ LAYERS = [
     {"benching", "epochs", "exporting"},
     {"training"},
     {"options"},
-    {"commands", "listing", "run_options", "scaffold"},
+    {"commands", "launching", "listing", "run_options", "scaffold"},
     {"completion"},
     {"cli"},
 ]
@@ -90,7 +91,18 @@ def test_private_keras_names_are_only_in_pure():
 
 @pytest.mark.parametrize(
     "module",
-    ["__init__", "cli", "options", "parsing", "recipes", "reporting", "runs", "signatures"],
+    [
+        "__init__",
+        "cli",
+        "cluster",
+        "launching",
+        "options",
+        "parsing",
+        "recipes",
+        "reporting",
+        "runs",
+        "signatures",
+    ],
 )
 def test_the_command_line_is_read_without_tensorflow(module):
     """What `kerasdist --help` needs, by the imports at the top of the modules."""

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import announcing, ownership, reports, runs, training
+from kerasdist import announcing, cluster, ownership, reports, runs, training, workers
 from kerasdist.commands import examples
 from kerasdist.commands.jobs import FIT_OPTIONS, Job, names_of
+from kerasdist.devices import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.interrupts import Terminated
 from kerasdist.locks import RunLock, RunLockedError
@@ -23,9 +24,18 @@ from kerasdist.reporting import Reporter, as_json, mode_of
 
 def fit(options: FitOptions) -> int:
     """`kerasdist fit`."""
+    names = names_of(options.run)
+    placement = None if cluster.current() is None else place(names)
+    with contextlib.nullcontext() if placement is None else placement.together():
+        return _fit(options, names, placement)
+
+
+def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> int:
     run = options.run
+    is_chief = placement is None or placement.is_chief
     reporter = Reporter(mode_of("json" if run["json"] else False if run["quiet"] else "auto"))
-    names = names_of(run)
+    if not is_chief:
+        reporter = Reporter("silent")
     job = Job(options)
     arguments = {name: run[name] for name in FIT_OPTIONS} | {
         "devices": names,
@@ -36,7 +46,8 @@ def fit(options: FitOptions) -> int:
         "augment": job.recipe.build_augment() if job.recipe is not None else None,
     }
     data = job.build_data("train")
-    about = f"{job.name} on {', '.join(names)}, {_described(job, data)}"
+    titles = names if placement is None else list(placement.titles)
+    about = f"{job.name} on {', '.join(titles)}, {_described(job, data)}"
     if run["dry_run"]:
         arguments |= {"steps": 2, "validation_steps": 1, "log_every": 1}
         reporter.say(f"dry run: {about}")
@@ -44,28 +55,41 @@ def fit(options: FitOptions) -> int:
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
-    folder = _folder(job, run)
-    if runs.status(folder.path) == "finished" and _same_run(job.config(), folder.path):
-        reporter.say(
-            f"run {folder.path} is finished; --no-resume starts a new one, more --epochs go on"
-        )
-        reporter.event("finished", run=str(folder.path))
+    folder = _folder(job, run) if is_chief else None
+    is_finished = folder is not None and _is_finished(job, folder.path)
+    if placement is not None:
+        (is_finished,) = placement.of_chief(is_finished)  # type: ignore[assignment]
+    if is_finished:
+        if folder is not None:
+            reporter.say(
+                f"run {folder.path} is finished; --no-resume starts a new one, more --epochs go on"
+            )
+            reporter.event("finished", run=str(folder.path))
         return 0
     arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
     arguments["init_from"] = run["init_from"]
     arguments["summary_every"] = run["summary_every"] or None
     arguments |= {name: run[name] for name in ("profile", "log_placement")}
-    reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=names)
+    if folder is None:
+        training.fit(job.build_model, data, run_dir="the chief's", **arguments)
+        return 0
+    workers.report(run=str(folder.path))
+    reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=titles)
     with _result_of_a_stop(folder):
         history = training.fit(job.build_model, data, run_dir=folder, **arguments)
     result = json.loads((folder.path / runs.RESULT).read_text())
     validation = arguments["validation_data"]
     with _report_at_the_end(reporter, folder.path):
         if validation is not None:
-            _look_at_examples(history, validation, job, names[0], folder.path, result["steps"])
+            with workers.alone():
+                _look_at_examples(history, validation, job, names[0], folder.path, result["steps"])
     reporter.event("end", run=str(folder.path), **result)
     reporter.say("\n".join(announcing.ending(folder.path, result, monitor=run["monitor"])))
     return 0
+
+
+def _is_finished(job: Job, path: Path) -> bool:
+    return runs.status(path) == "finished" and _same_run(job.config(), path)
 
 
 def _folder(job: Job, run: dict[str, Any]) -> runs.RunFolder:

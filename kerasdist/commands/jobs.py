@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from kerasdist import __version__, gpus
-from kerasdist.devices import resolve_names
+from kerasdist import __version__, cluster, gpus
+from kerasdist.devices import place, resolve_names
 from kerasdist.errors import KerasdistError
 from kerasdist.options import OUTPUT_OPTIONS, FitOptions
 from kerasdist.recipes import Recipe, bundled, load_recipe
@@ -90,4 +90,6 @@ def names_of(run: dict[str, Any]) -> list[str]:
     unusable = gpus.unusable_gpus()
     if unusable is not None and run["devices"] in (None, "auto"):
         print(unusable, file=sys.stderr)
+    if cluster.current() is not None:
+        return list(place(run["devices"], soft=run["soft_placement"]).names)  # Joins the others.
     return list(resolve_names(run["devices"], soft=run["soft_placement"]))

@@ -1,0 +1,190 @@
+"""Which workers a run has, and which of them this process is: hosts, TF_CONFIG or Slurm."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kerasdist.errors import KerasdistError
+
+DEFAULT_TIMEOUT = 60.0
+# What a launcher tells its workers besides TF_CONFIG.
+TIMEOUT, REPORT, LIFELINE = (
+    f"KERASDIST_{name}" for name in ("WORKER_TIMEOUT", "REPORT", "LIFELINE")
+)
+_EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers' addresses in order, of which the first is the chief, and this one's number."""
+
+    hosts: tuple[str, ...]
+    index: int
+    timeout: float = DEFAULT_TIMEOUT
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def is_chief(self) -> bool:
+        return self.index == 0
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether every worker has an address that no other machine can reach."""
+        return all(is_loopback(host.rpartition(":")[0]) for host in self.hosts)
+
+    def name(self, index: int) -> str:
+        return f"worker {index} ({self.hosts[index]})"
+
+    def tf_config(self) -> str:
+        """For TF_CONFIG.
+
+        Example:
+            >>> Cluster(("a:1", "b:1"), 1).tf_config()
+            '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
+        """
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def current(environ: Mapping[str, str] = os.environ) -> Cluster | None:
+    """The cluster that this process is a worker of; None if it is alone."""
+    text = environ.get("TF_CONFIG", "").strip()
+    cluster = from_tf_config(text) if text else None
+    if cluster is None or cluster.num_workers == 1:
+        return None
+    timeout = float(environ.get(TIMEOUT, DEFAULT_TIMEOUT))
+    return Cluster(cluster.hosts, cluster.index, timeout)
+
+
+def from_hosts(text: str, index: int | None) -> Cluster:
+    """`--hosts a:2222,b:2222 --index 1`."""
+    hosts = tuple(part.strip() for part in text.split(","))
+    _check_addresses(hosts, f"`--hosts {text}`", "`--hosts a:2222,b:2222`")
+    if index is None:
+        raise KerasdistError(
+            f"Received `--hosts {text}` without `--index`. Expected the place of this machine in "
+            "the list. Add for example `--index 0`, here, and `--index 1` on the next one."
+        )
+    if not 0 <= index < len(hosts):
+        raise KerasdistError(
+            f"Received `--index {index}` with {len(hosts)} hosts. Expected a number from 0 to "
+            f"{len(hosts) - 1}: the place of this machine in the list. Correct it."
+        )
+    return Cluster(hosts, index)
+
+
+def from_tf_config(text: str) -> Cluster | None:
+    """What TF_CONFIG says; None if it names no workers."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise _wrong(f"is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise _wrong(f"is {content!r}")
+    cluster = content.get("cluster")
+    if not cluster:
+        return None
+    if not isinstance(cluster, dict):
+        raise _wrong(f"has {cluster!r} as its `cluster`")
+    unknown = sorted(set(cluster) - {"chief", "worker"})
+    if unknown:
+        raise _wrong(f"has the job {unknown[0]!r}; kerasdist has a chief and workers alone")
+    for job, addresses in cluster.items():
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise _wrong(f"has {addresses!r} as `cluster/{job}`, and not a list of addresses")
+    chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
+    if len(chiefs) > 1:
+        raise _wrong(f"names {len(chiefs)} chiefs")
+    hosts = (*chiefs, *workers)
+    task = content.get("task")
+    if not isinstance(task, dict) or not {"type", "index"} <= set(task):
+        raise _wrong(f"has {task!r} as its `task`, without `type` and `index`")
+    kind, index = task["type"], task["index"]
+    if kind not in cluster:
+        raise _wrong(f"has the task type {kind!r}, which its `cluster` does not name")
+    index = int(index) if isinstance(index, str) and index.isdigit() else index
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise _wrong(f"has the task index {index!r}, which is no whole number")
+    if not 0 <= index < len(cluster[kind]):
+        raise _wrong(f"has the task index {index}, and {len(cluster[kind])} of type {kind!r}")
+    if len(hosts) > 1:
+        _check_addresses(hosts, "a TF_CONFIG", f"TF_CONFIG='{_EXAMPLE}'")
+    return Cluster(hosts, index + (len(chiefs) if kind == "worker" else 0))
+
+
+def _wrong(what: str) -> KerasdistError:
+    return KerasdistError(
+        f"Received a TF_CONFIG that {what}. Expected a cluster of workers and the task of this "
+        f"one. Set for example TF_CONFIG='{_EXAMPLE}', or unset it."
+    )
+
+
+def _check_addresses(hosts: tuple[str, ...], received: str, example: str) -> None:
+    for host in hosts:
+        name, _, port = host.rpartition(":")
+        if not name or not port.isdigit() or not 0 < int(port) < 65536:
+            raise KerasdistError(
+                f"Received {received} with the address {host!r}. Expected a host and a port. Give "
+                f"for example {example}."
+            )
+    if len(set(hosts)) < len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        raise KerasdistError(
+            f"Received {received} with the address {twice!r} twice. Expected one for each worker. "
+            "Give workers on one machine different ports."
+        )
+
+
+def in_slurm(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `srun` started this process as one of several tasks."""
+    return "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+
+
+def from_slurm(environ: Mapping[str, str] = os.environ) -> Cluster:
+    """The tasks of a Slurm step, as TensorFlow's resolver finds them."""
+    missing = [n for n in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST") if n not in environ]
+    if missing:
+        raise KerasdistError(
+            f"Received a Slurm task without {missing[0]}. Expected what srun sets. Start it with "
+            "`srun kerasdist launch fit RECIPE` in a job."
+        )
+    resolver = _slurm_resolver(_first_port(environ["SLURM_JOB_ID"]))
+    try:
+        hosts = tuple(resolver.cluster_spec().as_dict()["worker"])
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise KerasdistError(
+            f"Received the Slurm nodes {environ['SLURM_STEP_NODELIST']!r}, which cannot be "
+            f"resolved: {error}. Expected Slurm's `scontrol` to list them. Check that it is on the "
+            "PATH of the nodes."
+        ) from None
+    return Cluster(hosts, int(environ["SLURM_PROCID"]))
+
+
+def _first_port(job: str) -> int:
+    """Two jobs on one node need different ports."""
+    number = int(re.sub(r"\D", "", job) or 0)
+    return 20_000 + number * 64 % 10_000
+
+
+def _slurm_resolver(port: int) -> Any:
+    # Only here: TensorFlow takes seconds to import.
+    from tensorflow.distribute.cluster_resolver import SlurmClusterResolver
+
+    # Of what srun would give to one task: the launcher's own business, not the resolver's.
+    return SlurmClusterResolver(port_base=port, auto_set_gpu=False)
