@@ -21,7 +21,7 @@ Train Keras models on several devices: the same maths on any number of them.
 
 commands:
   fit RECIPE         train; also --model FILE.py:Class --data FILE.py:Class
-  launch … fit …     the same on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
+  launch … fit …     train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
   evaluate RUN       loss and metrics of a trained run, by class and by group
   predict RUN FILE…  what the model says about files, or a folder of them
   export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kerasdist import listing, options, recipes, run_options, runs, scaffold
+from kerasdist import launching, listing, options, recipes, run_options, runs, scaffold
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.options import OUTPUT_OPTIONS
 from kerasdist.parsing import Option, Options, choices
@@ -84,6 +84,8 @@ def _candidates(before: Sequence[str], current: str, commands: Iterable[str]) ->
     if not before:
         return [*commands, "--help", "--version"]
     command, *given = before
+    if command == "launch" and "fit" in given:
+        return _candidates(given[given.index("fit") :], current, commands)
     if command not in _COMMANDS:
         return []
     first, own = _COMMANDS[command]
@@ -137,6 +139,7 @@ _Command = tuple[Callable[[], Iterable[str]], Callable[[Sequence[str]], Options]
 _COMMANDS: Mapping[str, _Command] = {
     "fit": (_recipes, _of_a_recipe("fit", options.RUN_OPTIONS)),
     "bench": (_recipes, _of_a_recipe("bench", options.BENCH_OPTIONS)),
+    "launch": (lambda: ["fit"], lambda given: launching.LAUNCH_OPTIONS),
     "verify": (_recipes, _of_a_recipe("verify", options.VERIFY_OPTIONS)),
     "evaluate": (_runs, lambda given: run_options.EVALUATE_OPTIONS),
     "predict": (_runs, lambda given: run_options.PREDICT_OPTIONS),

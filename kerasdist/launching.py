@@ -29,6 +29,8 @@ _GRACE_SECONDS = 15.0
 # Nothing that another start could mend: usage, a NaN, Ctrl-C, SIGTERM.
 _FINAL_CODES = (2, 3, 130, 143)
 _TAIL_LINES = 15
+# What a worker is, but for the arguments of `fit`.
+WORKER = [sys.executable, "-m", "kerasdist", "fit"]
 _USAGE = "kerasdist launch [options] fit RECIPE"
 
 LAUNCH_OPTIONS: Options = {
@@ -371,7 +373,7 @@ def _begin(
 ) -> _Worker:
     output = tempfile.TemporaryFile() if is_quiet else None  # noqa: SIM115 - `end` closes it
     process = subprocess.Popen(
-        [sys.executable, "-m", "kerasdist", "fit", *arguments],
+        [*WORKER, *arguments],
         env=environ,
         pass_fds=passed,
         stdin=subprocess.DEVNULL,
