@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kerasdist.errors import KerasdistError
 
@@ -164,27 +163,35 @@ def from_slurm(environ: Mapping[str, str] = os.environ) -> Cluster:
             f"Received a Slurm task without {missing[0]}. Expected what srun sets. Start it with "
             "`srun kerasdist launch fit RECIPE` in a job."
         )
-    resolver = _slurm_resolver(_first_port(environ["SLURM_JOB_ID"]))
+    # Only here: TensorFlow takes seconds to import.
+    import tensorflow as tf
+
+    tasks = int(environ.get("SLURM_STEP_NUM_TASKS", "1"))
     try:
-        hosts = tuple(resolver.cluster_spec().as_dict()["worker"])
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        # Slurm itself gives each task its GPUs. Without numbers the resolver asks nvidia-smi for
+        # them, and it finds no task without one (TF 2.21).
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            port_base=_first_port(environ["SLURM_JOB_ID"]),
+            gpus_per_node=tasks,
+            gpus_per_task=1,
+            auto_set_gpu=False,
+        )
+        hosts = resolver.cluster_spec().as_dict()["worker"]
+    except (RuntimeError, ValueError, KeyError) as error:
         raise KerasdistError(
             f"Received the Slurm nodes {environ['SLURM_STEP_NODELIST']!r}, which cannot be "
-            f"resolved: {error}. Expected Slurm's `scontrol` to list them. Check that it is on the "
-            "PATH of the nodes."
+            f"resolved: {error}. Expected the variables that srun sets for each task. Start it "
+            "with `srun kerasdist launch fit RECIPE`."
         ) from None
-    return Cluster(hosts, int(environ["SLURM_PROCID"]))
+    # Slurm numbers tasks by node9, node10; the resolver has node10 first.
+    return Cluster(tuple(sorted(hosts, key=_by_number)), int(environ["SLURM_PROCID"]))
+
+
+def _by_number(host: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", host)]
 
 
 def _first_port(job: str) -> int:
     """Two jobs on one node need different ports."""
     number = int(re.sub(r"\D", "", job) or 0)
     return 20_000 + number * 64 % 10_000
-
-
-def _slurm_resolver(port: int) -> Any:
-    # Only here: TensorFlow takes seconds to import.
-    from tensorflow.distribute.cluster_resolver import SlurmClusterResolver
-
-    # Of what srun would give to one task: the launcher's own business, not the resolver's.
-    return SlurmClusterResolver(port_base=port, auto_set_gpu=False)
