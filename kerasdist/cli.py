@@ -89,7 +89,8 @@ def main(argv: list[str] | None = None) -> int:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"kerasdist: {error}", file=sys.stderr)
+    if not getattr(error, "is_told", False):
+        print(f"kerasdist: {error}", file=sys.stderr)
     return code
 
 

@@ -190,6 +190,7 @@ class _Told:
     run: str | None = None
     lost: list[int] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
+    by: list[int] = field(default_factory=list)
 
 
 class _Signals:
@@ -317,14 +318,12 @@ class _Attempt:
 
     def _explain(self, worker: _Worker, code: int) -> int:
         """Says what no worker has said on this terminal."""
-        has_said = any(
+        has_said = bool(self.told.messages) or any(
             each.output is None and self._ended[i] > 0 for i, each in enumerate(self._workers)
         )
-        if self.told.messages and not has_said:
-            _say(self.told.messages[0])
-        elif code == -signal.SIGTERM:
+        if code == -signal.SIGTERM:
             return 128 + signal.SIGTERM
-        elif code < 0:
+        if code < 0 and worker.cluster.index not in self.told.by:
             name = signal.Signals(-code).name
             _say(f"{worker.name}, process {worker.process.pid}, was killed by {name}")
         elif worker.output is not None and not has_said:
@@ -341,7 +340,10 @@ class _Attempt:
             self.told.run = fields.get("run", self.told.run)
             self.told.lost += fields.get("lost", [])
             if "message" in fields:
+                if not self.told.messages:  # At once: it may take a while until all have ended.
+                    _say(fields["message"])
                 self.told.messages.append(fields["message"])
+                self.told.by.append(fields["by"])
 
     def _send(self, number: int) -> None:
         for worker in self._workers:

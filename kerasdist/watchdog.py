@@ -72,7 +72,7 @@ def watch(
         if not ready:
             missing = absent(hosts, index)
             message = missing_message(hosts, missing, timeout)
-            if not report(told, lost=missing, message=message):
+            if not report(told, by=index, lost=missing, message=message):
                 os.write(2, f"kerasdist: {message}\n".encode())
             os.kill(worker, signal.SIGKILL)
             return

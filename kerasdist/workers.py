@@ -45,6 +45,8 @@ class WorkerLostError(KerasdistError):
         super().__init__(message)
         self.workers = tuple(workers)
         self.during_run = True
+        # By the launcher: it need not be printed once more.
+        self.is_told = False
 
 
 class Workers:
@@ -195,9 +197,7 @@ class Workers:
         told = re.search(rf"{_MARK} (\d+): (.*)", text)
         if told is not None and int(told[1]) != own:
             name = self.cluster.name(int(told[1]))
-            lost = WorkerLostError(f"{name} failed: {told[2]}", [int(told[1])])
-            report(lost=lost.workers, message=str(lost))
-            return lost
+            return self._report(WorkerLostError(f"{name} failed: {told[2]}", [int(told[1])]))
         is_chiefs = "CoordinationService" in text and own != 0
         named = sorted({int(n) for n in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", text)})
         named = [i for i in named if i != own]
@@ -207,12 +207,16 @@ class Workers:
         # Whoever still listens has only seen the same as this one, but for one that is stopped.
         missing = [i for i in watchdog.absent(hosts, own) if i != own] or named or [0]
         names = ", ".join(self.cluster.name(i) for i in missing)
-        lost = WorkerLostError(
-            f"Received no answer from {names}. Expected all {len(hosts)} workers to go on. The run "
-            "goes on from its last checkpoint when they are started again.",
-            missing,
+        return self._report(
+            WorkerLostError(
+                f"Received no answer from {names}. Expected all {len(hosts)} workers to go on. The "
+                "run goes on from its last checkpoint when they are started again.",
+                missing,
+            )
         )
-        report(lost=missing, message=str(lost))
+
+    def _report(self, lost: WorkerLostError) -> WorkerLostError:
+        lost.is_told = report(by=self.cluster.index, lost=lost.workers, message=str(lost))
         return lost
 
 
