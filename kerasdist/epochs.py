@@ -357,7 +357,9 @@ class Loop:
             ) from error
 
     def _steps_per_call(self) -> int:
-        if self._hooks.every_train_batch or self._seconds_per_step is None:
+        if self._hooks.every_train_batch or self._engine.takes_one_batch_a_call:
+            return 1
+        if self._seconds_per_step is None:
             return 1
         wanted = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
         wanted = min(wanted, self._profile.most_steps_per_call)

@@ -152,6 +152,11 @@ class Engine:
         count = len(self._ema) if role == "ema" else len(self._state[role])
         return [f"{role}/{i:04d}" for i in range(count)]
 
+    @property
+    def takes_one_batch_a_call(self) -> bool:
+        """Within one call workers can gather rows of one number only (TF 2.21)."""
+        return self.settings.gather_metrics and self.placement.workers is not None
+
     def train(self, iterator, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
         *results, waited, rate = self.train_loop(iterator, tf.constant(num_steps, tf.int64))

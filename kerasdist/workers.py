@@ -205,7 +205,11 @@ class Workers:
             return None
         hosts = list(self.cluster.hosts)
         # Whoever still listens has only seen the same as this one, but for one that is stopped.
-        missing = [i for i in watchdog.absent(hosts, own) if i != own] or named or [0]
+        missing = [i for i in watchdog.absent(hosts, own) if i != own] or named
+        if not missing and is_chiefs:
+            missing = [0]
+        if not missing:
+            return None  # Collectives fail for other reasons, too.
         names = ", ".join(self.cluster.name(i) for i in missing)
         return self._report(
             WorkerLostError(

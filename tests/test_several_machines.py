@@ -955,3 +955,86 @@ def slurm_on_loopback(folder):
         for process in reversed(own):
             process.terminate()
             process.wait(20)
+
+
+PROGRAM = """
+import hashlib, json, os, sys
+import keras, numpy as np, tensorflow as tf
+import kerasdist
+
+index = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
+random = np.random.default_rng(0)
+x, y = random.normal(size=(42, 6)).astype("float32"), random.integers(0, 3, 42)
+options = dict(batch_size=16, epochs=3, shards=4, deterministic=True, progress=False)
+
+class Largest(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="largest")
+        self.value = self.add_weight(name="value", initializer="zeros")
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(keras.ops.maximum(self.value, keras.ops.max(y_pred)))
+    def result(self):
+        return self.value
+
+class Stop(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1 and index == stopper:
+            self.model.stop_training = True
+
+stopper = 1 if "TF_CONFIG" in os.environ else 0
+
+def build(metrics=("accuracy",)):
+    layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=list(metrics))
+    return model
+
+def noise(batch, seed):
+    x, y = batch
+    return x + tf.random.stateless_normal(tf.shape(x), seed), y
+
+def show(name, history):
+    weights = b"".join(w.tobytes() for w in history.model.get_weights())
+    print(name, hashlib.sha256(weights).hexdigest()[:12], history.history, flush=True)
+
+stream = tf.data.Dataset.from_tensor_slices
+show("augment", kerasdist.fit(build, (x, y), augment=noise, class_weight={0: 2.0}, **options))
+show("stream", kerasdist.fit(build, stream((x, y)), validation_data=(x, y), **options))
+show("gather", kerasdist.fit(lambda: build([Largest()]), (x, y), **options))
+history = kerasdist.fit(build, (x, y), callbacks=[Stop()], **options)
+show("stopped", history)
+assert len(history.epoch) == 2
+model = history.model
+outputs = kerasdist.predict(model, x, batch_size=5)
+np.testing.assert_allclose(outputs, model(x).numpy(), rtol=1e-4, atol=1e-5)
+results = kerasdist.evaluate(model, (x, y), batch_size=9)
+print("evaluated", {k: round(v, 4) for k, v in results.items()}, outputs.shape)
+"""
+
+
+@slow
+def test_a_program_of_ones_own_trains_streams_and_stops_on_all_workers(tmp_path):
+    """Also augmentation, class weights, a metric that does not add up, predict and evaluate."""
+    hosts = tuple(f"localhost:{port}" for port in launching._free_ports(2))
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def start(**environ):
+        return subprocess.Popen(
+            [sys.executable, str(tmp_path / "program.py")],
+            env=environment(TF_CPP_MIN_LOG_LEVEL="3", **environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def lines(process):
+        output, code = finish(process)
+        assert code == 0, output
+        names = ("augment", "stream", "gather", "stopped", "evaluated")
+        return [line for line in output.splitlines() if line.startswith(names)]
+
+    own = [start(TF_CONFIG=Cluster(hosts, i).tf_config()) for i in range(2)]
+    first, second = (lines(process) for process in own)
+    assert len(first) == 5
+    assert first == second == lines(start())
