@@ -675,15 +675,15 @@ def test_recipes_train_to_the_bits_of_one_device(name, num_workers, shards, devi
 def test_a_stopped_worker_is_named_within_the_timeout(index, recipe, tmp_path):
     run = tmp_path / "run"
     launcher = kerasdist(
-        *("launch", "--workers", 2, "--worker-timeout", "20"),
+        *("launch", "--workers", 2, "--worker-timeout", "30"),
         *("fit", recipe, *FIT, "--epochs", "2000", "--log-every", "1", "--run-dir", run),
     )
-    wait_for_steps(run, launcher)
+    wait_for_steps(run, launcher, 20)  # All functions are compiled.
     own = workers_of(launcher)
     began = time.monotonic()
     os.kill(own[index], signal.SIGSTOP)
     assert any(f"no answer from worker {index} (" in line for line in launcher.stdout)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
     assert finish(launcher)[1] == 1
 
 
@@ -798,7 +798,7 @@ def test_workers_in_network_namespaces_notice_a_cut_link(recipe, on_one_device, 
     if os.geteuid() or not shutil.which("ip"):
         pytest.skip("needs root and `ip netns`")
     with namespaces() as (first, second):
-        options = (*FIT, "--epochs", "60", "--log-every", "1")
+        options = (*FIT, "--epochs", "12", "--log-every", "1")
         whole = on_one_device(tmp_path / "whole", *options)
         run = tmp_path / "run"
 
