@@ -127,3 +127,15 @@ def _load_checkpoint(model: keras.Model, folder: Path) -> None:
             )
     for name, variable in wanted.items():
         variable.assign(saved.arrays[name])
+
+
+def model_of(model_or_run: Any) -> keras.Model:
+    """The model itself, or the final one of a run."""
+    if isinstance(model_or_run, keras.Model):
+        return model_or_run
+    if isinstance(model_or_run, (str, os.PathLike)):
+        return load(model_or_run, which="final")
+    raise KerasdistError(
+        f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
+        "the folder of a run. Give for example 'runs/cifar10/0001'."
+    )

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -32,7 +33,7 @@ from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
-from kerasdist.loading import load
+from kerasdist.loading import model_of
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
@@ -370,7 +371,7 @@ def evaluate(
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
-        model = _of(model_or_run)
+        model = model_of(model_or_run)
         ensure_compiled(model)
         inspection.refuse_unsupported(model, to_train=False)
         share = placement.share(placement.num_replicas)
@@ -417,7 +418,7 @@ def predict(
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
-        model = _of(model_or_run)
+        model = model_of(model_or_run)
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
@@ -445,18 +446,6 @@ def predict(
             elif feed.is_over():
                 break
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
-
-
-def _of(model_or_run: Any) -> keras.Model:
-    """The model itself, or the final one of a run."""
-    if isinstance(model_or_run, keras.Model):
-        return model_or_run
-    if isinstance(model_or_run, (str, os.PathLike)):
-        return load(model_or_run, which="final")
-    raise KerasdistError(
-        f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
-        "the folder of a run. Give for example 'runs/cifar10/0001'."
-    )
 
 
 def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
