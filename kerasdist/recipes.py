@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
+from kerasdist.importing import forget_if_edited
 from kerasdist.importing import import_part as _import_part
 
 PARTS = ("config", "data", "model")
@@ -197,6 +198,7 @@ def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
     path, known = Path(recipe).expanduser(), bundled()
     missing = [f"{part}.py" for part in PARTS if not (path / f"{part}.py").is_file()]
     if path.is_dir() and not missing:
+        forget_if_edited(path.resolve())
         return path.resolve(), {}
     # A folder of that name may hold anything, for example the data.
     if str(recipe) in known and len(missing) == len(PARTS):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,25 @@ from kerasdist import scaffold
 
 @pytest.mark.parametrize("template", ["image", "audio"])
 def test_a_newcomers_path(command, template, tmp_path):
-    """new, fit, evaluate, export."""
+    """new, edit, fit, evaluate, export."""
     done = command("new", "mine", "--template", template)
     assert (done.code, done.err) == (0, "")
     assert done.lines[-1] == "next: kerasdist fit mine"
     names = ["README.md", "config.py", "data.py", "model.py", "test_recipe.py"]
     assert sorted(p.name for p in Path("mine").iterdir()) == names
     assert 'serializable("mine")' in Path("mine/model.py").read_text()
+    # An edit of the network, with a mistake at first.
+    model = Path("mine/model.py")
+    whole = model.read_text()
+    model.write_text(whole.replace("        self.logits = ", "        self.logit = "))
+    done = command("fit", "mine", "--epochs", 2)
+    assert done.code == 2
+    assert "has no attribute 'logits'" in done.err
+    more = "        self.drop = keras.layers.Dropout(0.1)\n        self.logits = "
+    edited = whole.replace("        self.logits = ", more)
+    dropped = r"return self.logits(self.drop(\1, training=training))"
+    model.write_text(re.sub(r"return self.logits\((.*)\)$", dropped, edited, flags=re.M))
+    assert "self.logits(self.drop(self." in model.read_text()
     assert command("fit", "mine", "--epochs", 2, "--quiet").code == 0
     result = json.loads(Path("runs/mine/0001/result.json").read_text())
     assert result["val_accuracy"] > 0.8

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import classifier_recipe
 import keras
 import numpy as np
 import pytest
@@ -547,3 +548,13 @@ def test_a_saved_model_gives_the_same_outputs(tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.crop_size == 8
     np.testing.assert_array_equal(loaded(images["image"]), expected)
+
+
+def test_an_edited_recipe_is_imported_anew(tmp_path):
+    folder = classifier_recipe.write(tmp_path / "small")
+    first = kerasdist.load_recipe(folder)
+    assert kerasdist.load_recipe(folder).config.__class__ is first.config.__class__
+    config = folder / "config.py"
+    config.write_text(config.read_text().replace("batch_size: int = 16", "batch_size: int = 160"))
+    assert kerasdist.load_recipe(folder).config.batch_size == 160
+    assert first.config.batch_size == 16
