@@ -282,8 +282,8 @@ def fit(
             on_nan,
             monitor,
             saved,
-            on_epoch,
-            traced,
+            on_epoch=on_epoch,
+            profile=traced,
             can_stop=run_dir is not None,
         )
         if folder is not None:

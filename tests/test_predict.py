@@ -399,7 +399,7 @@ def test_a_broken_image_is_named(cifar10, tmp_path):
 
 def test_every_option_of_the_page_exists(capsys):
     page = Path(__file__).resolve().parent.parent / "docs" / "command-line.md"
-    for command in ("fit", "evaluate", "predict", "export", "new", "runs", "bench"):
+    for command in ("fit", "launch", "evaluate", "predict", "export", "new", "runs", "bench"):
         assert cli.main([command, "--help"]) == 0
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
     named = set(re.findall(r"--[a-z][a-z-]*", page.read_text()))
