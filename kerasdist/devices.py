@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from kerasdist import gpus
 from kerasdist import workers as several
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.workers import Workers
@@ -194,7 +195,10 @@ def list_devices() -> list[Device]:
     devices = []
     for kind in ("GPU", "CPU"):
         physical = tf.config.list_physical_devices(kind)
-        for index, name in enumerate(_names(kind)):
+        names = _names(kind)
+        # Logical CPUs share the machine's.
+        memory = gpus.visible_memory() if kind == "GPU" and names else [_memory()] * len(names)
+        for index, name in enumerate(names):
             # Logical devices are numbered through the physical ones in order.
             source = physical[min(index, len(physical) - 1)]
             details = tf.config.experimental.get_device_details(source) if kind == "GPU" else {}
@@ -203,11 +207,19 @@ def list_devices() -> list[Device]:
                     name=name,
                     kind=kind,
                     description=details.get("device_name", kind),
-                    memory_bytes=None,
+                    memory_bytes=memory[index] if index < len(memory) else None,
                     used_by_auto=name in auto,
                 )
             )
     return devices
+
+
+def _memory() -> int | None:
+    """Bytes of the machine, where the system says so."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _expected() -> str:

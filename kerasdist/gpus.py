@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,25 @@ def set_memory(
             "Expected it before. Restart the process."
         ) from error
     return bool(gpus)
+
+
+def visible_memory(
+    environ: Mapping[str, str] = os.environ, totals: Callable[[], list[int]] | None = None
+) -> list[int]:
+    """Bytes of each GPU that CUDA_VISIBLE_DEVICES lets through; empty if that is not known.
+
+    Example:
+        >>> visible_memory({"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: [10, 20, 30])
+        [30, 10]
+    """
+    sizes = (totals or total_memory)()
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return sizes
+    places = [part.strip() for part in chosen.split(",")]
+    if not all(place.isdigit() and int(place) < len(sizes) for place in places):
+        return []
+    return [sizes[int(place)] for place in places]
 
 
 def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 
@@ -166,3 +167,19 @@ def test_tensorflows_notes_on_strategies_are_left_out(caplog):
     finally:
         logger.removeHandler(caplog.handler)
     assert set(caplog.messages) == {"Something else"}
+
+
+def test_the_command_shows_memory_logical_cpus_and_what_cuda_may_see(command, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    done = command("devices")
+    assert done.code == 0
+    assert done.lines[-2:] == [
+        "logical CPUs: 6; `--devices cpu:4` makes four of this processor",
+        "CUDA_VISIBLE_DEVICES: 1",
+    ]
+    assert re.search(r"CPU:0 .* CPU .* \d+\.\d GB .* yes", done.out)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert command("devices").lines[-1] == "CUDA_VISIBLE_DEVICES: not set"
+    first, *_ = command("devices", "--json").objects
+    assert first["memory_bytes"] > 2**28
+    assert first["cuda_visible_devices"] is None

@@ -117,3 +117,20 @@ def test_a_gpu_that_tensorflow_does_not_see_is_told_with_the_fix(monkeypatch):
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
     told = gpus.unusable_gpus(visible=[], has_driver=lambda: True)
     assert "driver is too old" in told
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [10, 20]),
+        ("1", [20]),
+        ("1,0", [20, 10]),
+        ("", []),
+        ("-1", []),
+        ("GPU-3f", []),
+        ("7", []),
+    ],
+)
+def test_the_memory_of_gpus_that_are_let_through(visible, expected):
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert gpus.visible_memory(environ, lambda: [10, 20]) == expected

@@ -10,10 +10,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kerasdist"
 LAYERS = [
     {"errors", "importing", "interrupts", "loopback", "messages", "processes", "progress"},
-    {"cluster", "display", "watchdog"},
+    {"cluster", "display", "gpus", "watchdog"},
     {"workers"},
     {
-        *{"arguments", "checkpoints", "devices", "gpus", "locks", "models", "readers", "reporting"},
+        *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "saving", "signatures", "sums"},
         *{"circumstances", "datasets", "losses", "placing", "trust"},
     },
