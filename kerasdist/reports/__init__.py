@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kerasdist import ownership
+from kerasdist.announcing import REPORT
 from kerasdist.reports import frame, page, reading
 from kerasdist.reports.frame import write as write_text
 from kerasdist.reports.reading import EVALUATION
 
-REPORT = "report.html"
 # Of a run's time, this share may go into pages that are written while it trains.
 _MOST_SHARE = 0.005
 
