@@ -46,7 +46,9 @@ class Cut:
         """The `local_index`-th shard of this replica: its index in the batch, data, and weight."""
         index = self._first + local_index
         if self.shards == 1:
-            shard = pure.Shard(self.num_global, self.num_global, denominators)
+            shard = pure.Shard(
+                self.num_global, self.num_global, denominators, on_cpu=not self._on_host
+            )
             return tf.convert_to_tensor(index), self.example, shard
         # 64 bits: index times examples may pass 2**31.
         n, i = tf.cast(self.num_global, tf.int64), tf.cast(index, tf.int64)
@@ -70,7 +72,8 @@ class Cut:
             _map(slice_rows, e.y),
             _map(slice_rows, e.sample_weight),
         )
-        return index, part, pure.Shard(count, self.num_global, denominators)
+        shard = pure.Shard(count, self.num_global, denominators, on_cpu=not self._on_host)
+        return index, part, shard
 
 
 class Seeds:

@@ -15,6 +15,8 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from kerasdist.pure import kernels
+
 Tensors = Sequence[tf.Tensor]
 
 
@@ -25,7 +27,7 @@ class Shard:
     `num_examples` counts the shard's own examples (0 for an empty shard, which runs on a borrowed
     one), `weight` is their share of the global batch. `global_denominators` are the denominators of
     losses that do not divide by the number of examples, over the whole global batch; None while
-    they are being collected into `local_denominators`.
+    they are being collected into `local_denominators`. `on_cpu` chooses the kernels.
     """
 
     num_examples: tf.Tensor
@@ -33,6 +35,7 @@ class Shard:
     global_denominators: Tensors | None = None
     local_denominators: list[tf.Tensor] = field(default_factory=list)
     weighted_by_examples: frozenset[int] = frozenset()
+    on_cpu: bool = False
 
     @property
     def weight(self) -> tf.Tensor:
@@ -113,6 +116,12 @@ def _mean_update_state(self, values, sample_weight=None):
     return _keras_mean_update(self, values, sample_weight)
 
 
+def _convolution(*args, **kwargs):
+    shard = _current_shard()
+    is_quicker = shard is not None and shard.on_cpu
+    return (kernels.convolution if is_quicker else kernels.tensorflow_convolution)(*args, **kwargs)
+
+
 def _variable_key(self, variable):
     # TFOptimizer's own key asks `variable.value`, which inside a StatelessScope is a tensor.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
@@ -168,6 +177,7 @@ def _apply_patches() -> None:
     _replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
     _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
     _replace(keras.metrics.Mean, "update_state", _mean_update_state)
+    _replace(tf.nn, "convolution", _convolution)
 
 
 def _undo_patches() -> None:
