@@ -14,6 +14,7 @@ import tensorflow as tf
 from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
 from kerasdist.in_memory import ArrayStream, Sequences, SequenceStream, TensorStream
+from kerasdist.rows import Rows
 from kerasdist.sources import (
     Provider,
     ProviderStream,
@@ -46,6 +47,7 @@ class Stream(Protocol):
     def first_batch(self) -> Any: ...  # stays where it is
     def take_share(self, share: Share) -> bool: ...  # whether it reads that part alone from now on
     def open(self, epoch: int, start: int) -> tf.data.Dataset: ...
+    def rows(self, epoch: int, start: int) -> Rows | None: ...  # the same, without a thread
     def reopen(self) -> tf.data.Dataset | None: ...
     def check(self) -> None: ...
     def close(self) -> None: ...

@@ -169,9 +169,9 @@ class Loop:
             self._profile.begin_call(is_steady=is_steady)
             began = time.perf_counter()
             if is_observed:
-                outcome = self._engine.train_observed(self._feed.iterator)
+                outcome = self._engine.train_observed(self._feed.batches)
             else:
-                outcome = self._engine.train(self._feed.iterator, wanted)
+                outcome = self._engine.train(self._feed.batches, wanted)
             self._took(time.perf_counter() - began, outcome, is_observed)
             self._profile.end_call(outcome.num_steps)
             self.step += outcome.num_steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -26,19 +27,35 @@ from kerasdist.models import fields_read, has_unread, only_read, targets_read
 _MARK = "kerasdist-check:"
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What happens to batches on the host: `(dataset, epoch, position) -> dataset`."""
+
+    apply: Callable[[tf.data.Dataset, int, int], tf.data.Dataset]
+    is_nothing: bool  # but reading ahead
+
+    def __call__(self, dataset: tf.data.Dataset, epoch: int, position: int) -> tf.data.Dataset:
+        return self.apply(dataset, epoch, position)
+
+
 class Feed:
-    """An iterator over a stream, pass after pass, from any batch of any pass."""
+    """An iterator over a stream, pass after pass, from any batch of any pass.
+
+    With `takes_rows` the loop may take small batches by itself: not where they travel to a GPU.
+    """
 
     def __init__(
         self,
         stream: Stream,
         *,
-        prepare: Callable[[tf.data.Dataset, int, int], tf.data.Dataset],
+        prepare: Preparation,
         name: str = "data",
+        takes_rows: bool = False,
     ):
         self.stream = stream
         self._prepare = prepare
         self._name = name
+        self._takes_rows = takes_rows and prepare.is_nothing
         self._iterator: Any = None
         self._goes_on = False
         self.epoch = 0
@@ -53,6 +70,14 @@ class Feed:
         self._goes_on = self.stream.is_forward_only and self._iterator is not None
         if not self._goes_on:
             self._iterator = None
+
+    @property
+    def batches(self) -> Any:
+        """What the compiled loop reads from the position on: an iterator, or `Rows`."""
+        rows = self.stream.rows(self.epoch, self.position) if self._takes_rows else None
+        if rows is not None:
+            self._iterator = None  # It would be behind.
+        return self.iterator if rows is None else rows
 
     @property
     def iterator(self) -> Any:
@@ -167,8 +192,8 @@ def preparation(
     need_targets: bool = True,
     share: Share | None = None,
     needs_whole: bool = False,
-) -> Callable[[tf.data.Dataset, int, int], tf.data.Dataset]:
-    """What happens to batches on the host: `(dataset, epoch, position) -> dataset`.
+) -> Preparation:
+    """What happens to batches on the host.
 
     With `share`, a worker's: batches become `(part, span)`, and data that can be read by index is
     read for the part alone, unless `augment` or `needs_whole` asks for the others' rows as well.
@@ -216,7 +241,8 @@ def preparation(
             dataset = dataset.map(lambda *batch: _part(share, batch, needs_whole))
         return dataset.prefetch(stream.read_ahead)
 
-    return prepare
+    is_changed = check is not None or augment is not None or share is not None
+    return Preparation(prepare, not is_changed and not has_unread(model, known))
 
 
 @tf.autograph.experimental.do_not_convert

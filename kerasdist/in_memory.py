@@ -11,6 +11,7 @@ import tensorflow as tf
 from kerasdist.devices import Share
 from kerasdist.errors import KerasdistError
 from kerasdist.readers import as_arrays, check_rows, spec_of
+from kerasdist.rows import MAX_BATCH_BYTES, Rows
 from kerasdist.sources import order
 
 
@@ -33,6 +34,10 @@ class TensorStream:
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:
         raise NotImplementedError
+
+    def rows(self, epoch: int, start: int) -> Rows | None:
+        """The same batches, for the compiled loop to take by itself; None if it should not."""
+        return None
 
     def reopen(self) -> None:
         return None
@@ -59,6 +64,7 @@ class ArrayStream(TensorStream):
         self._share: Share | None = None
         self._tensors: Any = None
         self._take_rows: Any = None
+        self._pass: tuple[int, tf.Tensor | None] | None = None
 
     @property
     def element_spec(self) -> Any:
@@ -68,14 +74,27 @@ class ArrayStream(TensorStream):
         self._share = share
         return True
 
-    def open(self, epoch: int, start: int) -> tf.data.Dataset:
+    def _go_to(self, epoch: int) -> tf.Tensor | None:
+        """The order of a pass; None if rows come as they are: a slice of them is cheaper."""
         with tf.device("CPU:0"):
             if self._tensors is None:
                 self._tensors = self._as_tensors()
                 # Traced once for all passes.
                 self._take_rows = tf.function(self._take, autograph=False)
-            # Rows in their own order are a slice, which is cheaper.
-            indices = tf.constant(self._order(epoch)) if self._shuffle else None
+            return tf.constant(self._order(epoch)) if self._shuffle else None
+
+    def rows(self, epoch: int, start: int) -> Rows | None:
+        size = self.batch_size or 1
+        leaves = tf.nest.flatten(self.arrays)
+        num_bytes = sum(a.nbytes // max(len(a), 1) for a in leaves) * size
+        if self._share is not None or num_bytes > MAX_BATCH_BYTES:
+            return None
+        if self._pass is None or self._pass[0] != epoch:
+            self._pass = (epoch, self._go_to(epoch))
+        return Rows(self._tensors, self._pass[1], tf.constant(start, tf.int64), size)
+
+    def open(self, epoch: int, start: int) -> tf.data.Dataset:
+        indices = self._go_to(epoch)
         n, size = self.num_examples, self.batch_size
 
         def batch(i):
@@ -233,6 +252,9 @@ class SequenceStream(ArrayStream):
             shape = (None, None, *arrays[0].shape[1:])
             specs[name] = tf.TensorSpec(shape, tf.as_dtype(arrays[0].dtype))
         return {**specs, data.length: tf.TensorSpec((None,), tf.int32)}
+
+    def rows(self, epoch: int, start: int) -> None:
+        return None
 
     def _as_tensors(self) -> Any:
         data = self._data

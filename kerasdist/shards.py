@@ -132,7 +132,7 @@ class Terms:
                 if gradient is not None
             ),
             *(_state_term(value, shard, index) for value in forward.changed.values()),
-            *(only_if(shard.num_examples > 0, metric) for metric in forward.metrics),
+            *(if_any(shard, metric) for metric in forward.metrics),
         ]
         if not self._packed:
             return terms
@@ -167,11 +167,21 @@ def _wide(tensor: tf.Tensor) -> tf.Tensor:
 def _state_term(value: tf.Tensor, shard: pure.Shard, index: tf.Tensor) -> tf.Tensor:
     """Floats are averaged by examples; anything else is shard 0's."""
     if value.dtype.is_floating:
-        value = _wide(value)
-        return only_if(shard.num_examples > 0, value * tf.cast(shard.weight, value.dtype))
+        value = weighted(shard, _wide(value))
+        return if_any(shard, value)
     if value.dtype == tf.bool:
         value = tf.cast(value, tf.int32)
     return only_if(tf.equal(index, 0), value)
+
+
+def weighted(shard: pure.Shard, value: tf.Tensor) -> tf.Tensor:
+    """Times the shard's share of the global batch."""
+    return value if shard.is_whole else value * tf.cast(shard.weight, value.dtype)
+
+
+def if_any(shard: pure.Shard, value: tf.Tensor) -> tf.Tensor:
+    """`value`, or zeros for a shard without examples; a batch has some."""
+    return value if shard.is_whole else only_if(shard.num_examples > 0, value)
 
 
 def only_if(condition: tf.Tensor, value: tf.Tensor) -> tf.Tensor:

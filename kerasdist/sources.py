@@ -66,6 +66,9 @@ class PythonStream:
         self._name = name
         self._reader = Reader(make_batches, num_threads=num_threads, name=name, **reader_options)
 
+    def rows(self, epoch: int, start: int) -> None:
+        return None
+
     @property
     def element_spec(self) -> Any:
         return self._reader.element_spec

@@ -19,7 +19,16 @@ from kerasdist import loops, observing, pure, sums, updates
 from kerasdist.devices import Placement
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
 from kerasdist.models import Example, read
-from kerasdist.shards import Cut, Seeds, Terms, only_if, own_rows, weigh_classes, with_masks
+from kerasdist.shards import (
+    Cut,
+    Seeds,
+    Terms,
+    if_any,
+    own_rows,
+    weigh_classes,
+    weighted,
+    with_masks,
+)
 
 ROLES = ("trainable", "other", "optimizer", "metrics")
 
@@ -131,10 +140,9 @@ class Engine:
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copies of everything a step depends on, by role and number."""
-        state = {**self._state, "ema": self._ema}
         return {
             name: self._copies(variable)[0].numpy()
-            for role, variables in state.items()
+            for role, variables in self._all_state.items()
             for name, variable in zip(self._names(role), variables, strict=True)
         }
 
@@ -157,31 +165,31 @@ class Engine:
         """Within one call workers can gather rows of one number only (TF 2.21)."""
         return self.settings.gather_metrics and self.placement.workers is not None
 
-    def train(self, iterator, num_steps: int) -> Outcome:
+    def train(self, batches, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data, or if one is not finite."""
-        *results, waited, rate = self.train_loop(iterator, tf.constant(num_steps, tf.int64))
+        *results, waited, rate = self.train_loop(batches, tf.constant(num_steps, tf.int64))
         return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
 
-    def train_observed(self, iterator) -> Outcome:
+    def train_observed(self, batches) -> Outcome:
         """One step as `train` runs it, with what a summary shows of it, if it was written."""
         began = time.perf_counter()
-        optional = iterator.get_next_as_optional()
-        if not optional.has_value():
+        found = loops.next_batch(batches)
+        if found is None:
             return Outcome(0, 0, END_OF_DATA, 0.0)
         waited = time.perf_counter() - began
-        status, examples, loss, finite, replicas = self.observed_step(optional)
+        status, examples, loss, finite, replicas = self.observed_step(found)
         done = int(status == REACHED)
         outcome = self._outcome(done, done * examples, status, loss, finite)
         if not done:
             return outcome
-        # No new trace: the function has been called with an optional of this kind.
+        # No new trace: the function has been called with one of this kind.
         concrete = self.observed_step.get_concrete_function
         seen = observing.observation(
             self.model,
             outcome.loss,
             observing.of_all(replicas, self.placement.workers),
             self._float_weights(),
-            lambda: concrete(optional).graph.as_graph_def(add_shapes=True),
+            lambda: concrete(found).graph.as_graph_def(add_shapes=True),
         )
         return replace(outcome, seen=seen, waited=waited, learning_rate=seen.learning_rate)
 
@@ -207,10 +215,10 @@ class Engine:
         ]
         return observing.by_name(pairs)
 
-    def test(self, iterator, num_steps: int, *, use_ema: bool = False) -> Outcome:
+    def test(self, batches, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
         steps, examples, status, *_ = self.test_loop(
-            iterator, tf.constant(num_steps, tf.int64), use_ema
+            batches, tf.constant(num_steps, tf.int64), use_ema
         )
         return Outcome(int(steps), int(examples), int(status), float("nan"))
 
@@ -224,10 +232,10 @@ class Engine:
         workers = self.placement.workers
         return own if workers is None else keras.tree.map_structure(workers.join_rows, own)
 
-    def _train_loop(self, iterator, num_steps):
+    def _train_loop(self, batches, num_steps):
         with pure.patched():
             timed = self.settings.times_input
-            results = over_batches(iterator, num_steps, self._train_batch, times_input=timed)
+            results = over_batches(batches, num_steps, self._train_batch, times_input=timed)
             state = [self._copies(v)[0].read_value() for v in self._state["optimizer"]]
             return *results, loops.last_learning_rate(
                 self.model.optimizer, self.roles.optimizer, state
@@ -238,23 +246,23 @@ class Engine:
         status, count, loss, _ = results[0]
         return status, count, loss, tf.stack([flags for _, _, _, flags in results])
 
-    def _observed_step(self, optional):
+    def _observed_step(self, found):
         def run(replica, batch):
             observer = observing.Observer(self.model, self.roles)
             return *self._train_replica(replica, batch, observer), observer.seen
 
         with pure.patched():
-            results = self._run(run, optional.get_value())
+            results = self._run(run, loops.first_of(found))
         status, count, loss, *_ = results[0]
         flags = tf.stack([flags for *_, flags, _ in results])
         return status, count, loss, flags, [seen for *_, seen in results]
 
-    def _test_loop(self, iterator, num_steps, use_ema):
+    def _test_loop(self, batches, num_steps, use_ema):
         def run(batch):
             return self._run(lambda replica, b: self._test_replica(replica, b, use_ema), batch)[0]
 
         with pure.patched():
-            return over_batches(iterator, num_steps, run)
+            return over_batches(batches, num_steps, run)
 
     def _predict(self, batch):
         with pure.patched():
@@ -288,10 +296,9 @@ class Engine:
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        trainable = [v.read_value() for v in self._state["trainable"]]
-        other = [v.read_value() for v in self._state["other"]]
-        values = [v.read_value() for v in self._state["optimizer"]]
-        optimizer = updates.Update(self.model.optimizer, self.roles, values)
+        before = {role: [v.read_value() for v in own] for role, own in self._all_state.items()}
+        trainable, other = before["trainable"], before["other"]
+        optimizer = updates.Update(self.model.optimizer, self.roles, before["optimizer"])
         seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
         terms_of_step = Terms(self.roles, packed=settings.shards > 1)
@@ -311,7 +318,7 @@ class Engine:
                     with_metrics=not settings.gather_metrics,
                     watch=tape.watch,
                 )
-                loss = tf.cast(shard.weight, forward.loss.dtype) * forward.loss
+                loss = weighted(shard, forward.loss)
                 scaled = optimizer.scale_loss(loss)
             gradients = updates.gradients(tape, scaled, self.roles, trainable, forward.changed)
             terms = terms_of_step.join(loss, gradients, forward, shard, index)
@@ -330,33 +337,36 @@ class Engine:
         rows = self._gather(rows)
         names, checked = updates.to_check(self.roles, loss, gradients, changed)
         self._checked_names = names
-        finite = tf.reduce_all(tf.stack([updates.is_finite(t) for t in checked]))
+        check = updates.Check(checked)
 
-        def write():
+        def new_state():
             new = [
                 changed.get(id(v), t) for v, t in zip(self.roles.trainable, trainable, strict=True)
             ]
             clipped = updates.clip(gradients, settings.clip_norm)
             new, new_optimizer = optimizer.update(self.roles, clipped, new)
-            self._assign("trainable", new, trainable)
-            self._assign("optimizer", new_optimizer, optimizer.values)
-            self._assign("other", [changed.get(id(v)) for v in self.roles.other], other)
-            self._assign("metrics", self._new_metrics(deltas, example, rows))
-            for average, value in zip(self._ema, new, strict=False):
-                decay = tf.cast(updates.ema_decay(settings.ema, optimizer.step), average.dtype)
-                average.assign(decay * average + (1 - decay) * value)
-            return tf.ones(len(checked), tf.bool)
+            return {
+                "trainable": new,
+                "other": [changed.get(id(v)) for v in self.roles.other],
+                "optimizer": new_optimizer,
+                "metrics": self._new_metrics(before["metrics"], deltas, example, rows),
+                "ema": updates.average(before["ema"], new, settings.ema, optimizer.step),
+            }
 
-        def leave():
-            self._assign("optimizer", optimizer.backed_off(), optimizer.values)
+        def flags_of_own():
+            if own is totals:
+                return check.flags
             # Of this replica's own sums: that tells where it arose.
             own_loss, own_gradients, own_changed, _ = terms_of_step.split(own)
             _, tensors = updates.to_check(self.roles, own_loss, own_gradients, own_changed)
-            return tf.stack([updates.is_finite(t) for t in tensors])
+            return updates.Check(tensors).flags
 
-        flags = tf.cond(finite, write, leave)
-        with tf.control_dependencies([flags]):
-            status = tf.where(finite, REACHED, NOT_FINITE)
+        left = {**before, "optimizer": optimizer.backed_off()}
+        written, flags = updates.if_finite(
+            check, new_state, left, flags_of_own, lambda new: self._assign_all(new, before)
+        )
+        with tf.control_dependencies([flags, *written]):
+            status = tf.where(check.finite, REACHED, NOT_FINITE)
         if observer is not None:
             own_loss, *_ = terms_of_step.split(own)
             where = (replica, self.placement.num_replicas)
@@ -386,7 +396,7 @@ class Engine:
                 training=False,
                 with_metrics=not settings.gather_metrics,
             )
-            terms = packing.pack([only_if(shard.num_examples > 0, m) for m in forward.metrics])
+            terms = packing.pack([if_any(shard, m) for m in forward.metrics])
             return terms, self._rows(forward.outputs, shard)
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
@@ -394,8 +404,10 @@ class Engine:
             own, self.placement.num_replicas, fixed_order=settings.deterministic
         )
         rows = self._gather(rows)
-        metrics = self._new_metrics(packing.unpack(totals), example, rows)
-        with tf.control_dependencies(self._assign("metrics", metrics)):
+        metrics = [v.read_value() for v in self._state["metrics"]]
+        metrics = self._new_metrics(metrics, packing.unpack(totals), example, rows)
+        written = [v.assign(m) for v, m in zip(self._state["metrics"], metrics, strict=True)]
+        with tf.control_dependencies(written):
             status = tf.constant(REACHED) + 0
         count = tf.cast(cut.num_global, tf.int64)
         return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
@@ -455,7 +467,7 @@ class Engine:
                 with_metrics=False,
             )
             own = tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators])
-            return only_if(shard.num_examples > 0, own)
+            return if_any(shard, own)
 
         if cut.per_replica == 1:
             table = of_shard(tf.constant(0))[tf.newaxis]
@@ -483,18 +495,22 @@ class Engine:
         context = tf.distribute.get_replica_context()
         return [None if t is None else context.all_gather(t, axis=0) for t in rows]
 
-    def _new_metrics(self, deltas, example: Example, rows):
-        values = [v + d for v, d in zip(self._state["metrics"], deltas, strict=True)]
+    def _new_metrics(self, before, deltas, example: Example, rows):
+        values = [v + d for v, d in zip(before, deltas, strict=True)]
         if not self.settings.gather_metrics:
             return values
         outputs = with_masks(self._output_structure, rows)
         return pure.update_metrics(self.model, self.roles, values, example, outputs)
 
-    def _assign(self, role: str, values, before=None) -> list:
+    @property
+    def _all_state(self) -> dict[str, list[tf.Variable]]:
+        return {**self._state, "ema": self._ema}
+
+    def _assign_all(self, values: Mapping[str, list], before: Mapping[str, list]) -> list:
         """Writes what changed (None, or the value that was read, did not)."""
-        before = before or [None] * len(values)
         return [
             variable.assign(value)
-            for variable, value, old in zip(self._state[role], values, before, strict=True)
+            for role, variables in self._all_state.items()
+            for variable, value, old in zip(variables, values[role], before[role], strict=True)
             if value is not None and value is not old
         ]

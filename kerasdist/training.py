@@ -28,7 +28,7 @@ from kerasdist import (
 )
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
-from kerasdist.devices import Share, place
+from kerasdist.devices import Placement, place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
@@ -192,14 +192,18 @@ def fit(
                 share=placement.share(num_shards),
                 needs_whole=findings.gather_metrics,
             ),
+            takes_rows=not placement.is_gpu,
         )
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
-            share = placement.share(num_shards)
-            validation = _validation_feed(
-                stack, model, validation_data, stream.batch_size, validation_steps, epochs, share
+            name, size = "validation_data", stream.batch_size
+            validation, _ = _test_feed(
+                stack, model, validation_data, name, placement, num_shards, default_batch_size=size
             )
+            if validation_steps is None:
+                arguments.check_ends(validation.stream, name, "validation_steps")
+                arguments.check_readable(validation.stream, name, epochs)
         if init_from is not None and placement.is_chief:  # The others get its weights.
             reporter.say(load_into(model, init_from, strict=False).summary())
         # Of several workers, only the chief has a folder.
@@ -374,8 +378,9 @@ def evaluate(
         model = model_of(model_or_run)
         ensure_compiled(model)
         inspection.refuse_unsupported(model, to_train=False)
-        share = placement.share(placement.num_replicas)
-        feed, findings = _test_feed(stack, model, data, batch_size, "data", None, share)
+        feed, findings = _test_feed(
+            stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
+        )
         if steps is None:
             arguments.check_ends(feed.stream, "data", "steps")
         settings = Settings(
@@ -494,7 +499,15 @@ def _inspect(
 
 
 def _test_feed(
-    stack, model, data, batch_size, name: str, default_batch_size: int | None, share: Share | None
+    stack,
+    model,
+    data,
+    name: str,
+    placement: Placement,
+    shards: int,
+    *,
+    batch_size: int | None = None,
+    default_batch_size: int | None = None,
 ):
     stream = open_stream(
         data,
@@ -509,25 +522,9 @@ def _test_feed(
         stream,
         labels=findings.labels,
         name=name,
-        share=share,
+        share=placement.share(shards),
         needs_whole=findings.gather_metrics,
     )
-    feed = Feed(stream, prepare=prepare, name=name)
+    feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
     stack.callback(feed.close)
     return feed, findings
-
-
-def _validation_feed(
-    stack,
-    model,
-    data,
-    batch_size: int | None,
-    steps: int | None,
-    epochs: int,
-    share: Share | None,
-) -> Feed:
-    feed, _ = _test_feed(stack, model, data, None, "validation_data", batch_size, share)
-    if steps is None:
-        arguments.check_ends(feed.stream, "validation_data", "validation_steps")
-        arguments.check_readable(feed.stream, "validation_data", epochs)
-    return feed

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from kerasdist import pure
+
+# Elements of a tensor, or of a model's state. Below, the number of operations is what takes time;
+# above, their size.
+SMALL = 2**16
+# Values by role ("trainable", "optimizer" ...).
+State = Mapping[str, list]
 
 
 class Update:
@@ -66,10 +72,78 @@ def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> 
     return found
 
 
-def is_finite(tensor: tf.Tensor) -> tf.Tensor:
-    if not tensor.dtype.is_floating:
-        return tf.constant(True)
+class Check:
+    """Whether tensors are all finite. Small ones are looked at together, which is quicker."""
+
+    def __init__(self, tensors: Sequence[tf.Tensor]):
+        self.num_tensors = len(tensors)
+        self._groups: list[tuple[list[int], list[int], tf.Tensor]] = []
+        small: dict[str, list[int]] = {}
+        for i, tensor in enumerate(tensors):
+            size = tensor.shape.num_elements()
+            if not tensor.dtype.is_floating:
+                continue
+            if size is None or size > SMALL:
+                self._groups.append(([i], [-1], tensor))
+            else:
+                small.setdefault(tensor.dtype.name, []).append(i)
+        for indices in small.values():
+            flat = [tf.reshape(tensors[i], [-1]) for i in indices]
+            sizes = [tensors[i].shape.num_elements() for i in indices]
+            self._groups.append((indices, sizes, flat[0] if len(flat) == 1 else tf.concat(flat, 0)))
+        all_of = [_is_finite(vector) for _, _, vector in self._groups]
+        self.finite = all_of[0] if len(all_of) == 1 else tf.reduce_all(tf.stack(all_of))
+
+    @property
+    def flags(self) -> tf.Tensor:
+        """Whether each of them is, in order."""
+        flags = [tf.constant(True)] * self.num_tensors
+        for indices, sizes, vector in self._groups:
+            parts = [vector] if len(indices) == 1 else tf.split(vector, sizes)
+            for i, part in zip(indices, parts, strict=True):
+                flags[i] = _is_finite(part)
+        return tf.stack(flags)
+
+
+def _is_finite(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reduce_all(tf.math.is_finite(tensor))
+
+
+def if_finite(
+    check: Check,
+    new_state: Callable[[], State],
+    left: State,
+    flags: Callable[[], tf.Tensor],
+    assign: Callable[[State], list],
+) -> tuple[list, tf.Tensor]:
+    """Assigns the new state, or else `left`: what was written, and flags (all True if finite).
+
+    Each tensor and variable that a branch of a `tf.cond` uses costs an operation. A small state is
+    chosen value by value instead, which copies it.
+    """
+    finite = check.finite
+    all_true = tf.ones(check.num_tensors, tf.bool)
+    sizes = [t.shape.num_elements() for values in left.values() for t in values]
+    if None not in sizes and sum(sizes) <= SMALL:
+        new = new_state()
+        chosen = {
+            role: [
+                value if value is None or value is old else tf.where(finite, value, old)
+                for value, old in zip(new[role], values, strict=True)
+            ]
+            for role, values in left.items()
+        }
+        return assign(chosen), tf.cond(finite, lambda: all_true, flags)
+
+    def write():
+        assign(new_state())
+        return all_true
+
+    def leave():
+        assign(left)
+        return flags()
+
+    return [], tf.cond(finite, write, leave)
 
 
 def to_check(roles: pure.Parts, loss, gradients: Sequence, changed: dict[int, tf.Tensor]):
@@ -99,6 +173,15 @@ def clip(gradients: Sequence, max_norm: float | None) -> list:
 
 def _wide(tensor: tf.Tensor) -> tf.Tensor:
     return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
+
+
+def average(averages: Sequence, values: Sequence, decay: float | None, step: tf.Tensor) -> list:
+    """The moving averages after an update; there are none without `decay`."""
+    new = []
+    for old, value in zip(averages, values, strict=False):
+        of_step = tf.cast(ema_decay(decay, step), old.dtype)  # type: ignore[arg-type]
+        new.append(of_step * old + (1 - of_step) * value)
+    return new
 
 
 def ema_decay(decay: float, step: tf.Tensor) -> tf.Tensor:

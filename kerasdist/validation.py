@@ -49,7 +49,7 @@ def test(
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()
             is_single = hooks.every_test_batch or engine.takes_one_batch_a_call
-            outcome = engine.test(feed.iterator, 1 if is_single else left, use_ema=use_ema)
+            outcome = engine.test(feed.batches, 1 if is_single else left, use_ema=use_ema)
             seconds = max(time.perf_counter() - began, 1e-6)
             per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
             done += outcome.num_steps

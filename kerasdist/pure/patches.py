@@ -38,6 +38,11 @@ class Shard:
     on_cpu: bool = False
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this is the whole global batch, which is known before anything is computed."""
+        return self.num_examples is self.num_global
+
+    @property
     def weight(self) -> tf.Tensor:
         return tf.cast(self.num_examples, "float64") / tf.cast(self.num_global, "float64")
 
