@@ -98,6 +98,11 @@ class Placement:
     def is_gpu(self) -> bool:
         return self.names[0].startswith("GPU")
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether its several devices need no copies, and one update does for all of them."""
+        return self.strategy is not None and self.workers is None and not self.is_gpu
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Where the engine's own variables are created."""

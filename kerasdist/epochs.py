@@ -225,7 +225,7 @@ class Loop:
             self._summaries.rewind(0, epoch_ended=False)
             return
         meta = saved.meta
-        self._engine.restore(saved.arrays)
+        self._engine.state.restore(saved.arrays)
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
         self._left_out = meta["left_out"]
@@ -274,7 +274,7 @@ class Loop:
         is_better = operator.gt if is_higher_better(name) else operator.lt
         if self._best is None or is_better(value, self._best):
             self._best = value
-            self._engine.write_back("trainable", "other", "optimizer")
+            self._engine.state.write_back("trainable", "other", "optimizer")
             self._write_best(self._engine.ema_weights() if self._engine.settings.ema else None)
         else:
             self._write_missing_best()
@@ -324,7 +324,7 @@ class Loop:
         return self._attempt("summaries", lambda: ownership.ensure(folder.path)) is None
 
     def _arrays(self) -> dict[str, Any]:
-        return self._engine.snapshot() | self._hooks.state()
+        return self._engine.state.snapshot() | self._hooks.state()
 
     def _meta(self) -> dict[str, Any]:
         history = self._hooks.history

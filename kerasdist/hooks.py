@@ -65,9 +65,9 @@ class Hooks:
         if not self._callbacks:
             yield
             return
-        self._engine.write_back()
+        self._engine.state.write_back()
         yield
-        self._engine.refresh("trainable", "other", "optimizer")
+        self._engine.state.refresh("trainable", "other", "optimizer")
 
     def call(self, hook: str, *args: Any) -> None:
         """Calls a hook of every callback, for example `call("on_epoch_begin", 0)`."""

@@ -64,7 +64,8 @@ class ArrayStream(TensorStream):
         self._share: Share | None = None
         self._tensors: Any = None
         self._take_rows: Any = None
-        self._pass: tuple[int, tf.Tensor | None] | None = None
+        self._rows: Rows | None = None
+        self._epoch: int | None = None
 
     @property
     def element_spec(self) -> Any:
@@ -74,27 +75,32 @@ class ArrayStream(TensorStream):
         self._share = share
         return True
 
-    def _go_to(self, epoch: int) -> tf.Tensor | None:
-        """The order of a pass; None if rows come as they are: a slice of them is cheaper."""
-        with tf.device("CPU:0"):
-            if self._tensors is None:
-                self._tensors = self._as_tensors()
-                # Traced once for all passes.
-                self._take_rows = tf.function(self._take, autograph=False)
-            return tf.constant(self._order(epoch)) if self._shuffle else None
-
     def rows(self, epoch: int, start: int) -> Rows | None:
         size = self.batch_size or 1
         leaves = tf.nest.flatten(self.arrays)
         num_bytes = sum(a.nbytes // max(len(a), 1) for a in leaves) * size
         if self._share is not None or num_bytes > MAX_BATCH_BYTES:
             return None
-        if self._pass is None or self._pass[0] != epoch:
-            self._pass = (epoch, self._go_to(epoch))
-        return Rows(self._tensors, self._pass[1], tf.constant(start, tf.int64), size)
+        with tf.device("CPU:0"):
+            position = tf.constant(start, tf.int64)
+            if self._rows is None:
+                arrays = tf.nest.map_structure(lambda a: tf.Variable(a, trainable=False), leaves)
+                order = tf.Variable(self._order(epoch), trainable=False) if self._shuffle else None
+                arrays = tf.nest.pack_sequence_as(self.arrays, arrays)
+                self._rows, self._epoch = Rows(arrays, order, position, size), epoch
+            elif self._epoch != epoch and self._rows.order is not None:
+                self._rows.order.assign(self._order(epoch))
+                self._epoch = epoch
+        return self._rows._replace(position=position)
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:
-        indices = self._go_to(epoch)
+        with tf.device("CPU:0"):
+            if self._tensors is None:
+                self._tensors = self._as_tensors()
+                # Traced once for all passes.
+                self._take_rows = tf.function(self._take, autograph=False)
+            # Rows in their own order are a slice, which is cheaper.
+            indices = tf.constant(self._order(epoch)) if self._shuffle else None
         n, size = self.num_examples, self.batch_size
 
         def batch(i):
@@ -127,7 +133,7 @@ class ArrayStream(TensorStream):
         return order[rows].tolist()
 
     def close(self) -> None:
-        self._tensors = self._take_rows = None
+        self._tensors = self._take_rows = self._rows = None
 
 
 class Sequences:

@@ -31,13 +31,13 @@ def next_batch(batches: Any) -> Any | None:
     Of `Rows`, not the batch itself: with its size known, constants would be folded into other bits.
     """
     if isinstance(batches, Rows):
-        return batches if batches.num_batches > 0 else None
+        return batches if batches.position < batches.num_batches else None
     optional = batches.get_next_as_optional()
     return optional if optional.has_value() else None
 
 
 def first_of(found: Any) -> Any:
-    return found.batch(0) if isinstance(found, Rows) else found.get_value()
+    return found.batch(found.position) if isinstance(found, Rows) else found.get_value()
 
 
 def over_batches(source, num_steps, run: Callable, *, times_input: bool = False) -> tuple:
@@ -68,16 +68,17 @@ def over_batches(source, num_steps, run: Callable, *, times_input: bool = False)
 
 
 def _over_rows(rows: Rows, num_steps, after: Callable, start_and_shapes, times_input: bool):
-    start, shapes = start_and_shapes
-    end = tf.minimum(num_steps, rows.num_batches)
-    results = tf.while_loop(
-        lambda step, examples, status, *_: tf.logical_and(status == REACHED, step < end),
-        lambda step, examples, *_: after(step, examples, rows.batch(step)),
-        start,
+    (step, *start), shapes = start_and_shapes
+    end = tf.minimum(rows.position + num_steps, rows.num_batches)
+    number, *results = tf.while_loop(
+        lambda number, examples, status, *_: tf.logical_and(status == REACHED, number < end),
+        lambda number, examples, *_: after(number, examples, rows.batch(number)),
+        (rows.position + step, *start),
         shape_invariants=shapes,
         parallel_iterations=1,
     )
-    return *results, tf.constant(0.0, tf.float64)  # Taking them is a part of the step.
+    # Taking them is a part of the step, not waiting.
+    return number - rows.position, *results, tf.constant(0.0, tf.float64)
 
 
 def _over_iterator(iterator, num_steps, after: Callable, start_and_shapes, times_input: bool):

@@ -14,34 +14,36 @@ MAX_BATCH_BYTES = 2**18
 class Rows(NamedTuple):
     """The rest of a pass over arrays: batches of `size` rows, from batch `position` on.
 
-    `order` has the numbers of the rows; None if they come as they are.
+    `order` has the numbers of the rows; None if they come as they are. Arrays and order are
+    variables: a tensor would be handed from step to step of the loop, which costs operations.
 
     Example:
         >>> import tensorflow as tf
-        >>> rows = Rows(tf.constant([5, 6, 7]), tf.constant([2, 0, 1]), tf.constant(1), 2)
-        >>> int(rows.num_batches), rows.batch(0).numpy().tolist()
-        (1, [6])
+        >>> arrays, order = (tf.Variable(values) for values in ([5, 6, 7], [2, 0, 1]))
+        >>> rows = Rows(arrays, order, tf.constant(1, tf.int64), 2)
+        >>> int(rows.num_batches), rows.batch(rows.position).numpy().tolist()
+        (2, [6])
     """
 
-    tensors: Any
-    order: tf.Tensor | None
+    arrays: Any
+    order: tf.Variable | None
     position: tf.Tensor
     size: int
 
     @property
-    def num_rows(self) -> tf.Tensor:
-        return tf.shape(tf.nest.flatten(self.tensors)[0], out_type=tf.int64)[0]
+    def num_rows(self) -> int:
+        return tf.nest.flatten(self.arrays)[0].shape[0]
 
     @property
-    def num_batches(self) -> tf.Tensor:
-        """How many are left."""
-        return -(-self.num_rows // self.size) - tf.cast(self.position, tf.int64)
+    def num_batches(self) -> int:
+        """Of the whole pass."""
+        return -(-self.num_rows // self.size)
 
-    def batch(self, number: Any) -> Any:
-        """The batch `number` places after the position."""
-        first = (tf.cast(self.position, tf.int64) + tf.cast(number, tf.int64)) * self.size
+    def batch(self, number: tf.Tensor) -> Any:
+        """The `number`-th of the pass."""
+        first = number * self.size
         end = tf.minimum(first + self.size, self.num_rows)
         if self.order is None:
-            return tf.nest.map_structure(lambda t: t[first:end], self.tensors)
+            return tf.nest.map_structure(lambda v: v[first:end], self.arrays)
         chosen = self.order[first:end]
-        return tf.nest.map_structure(lambda t: tf.gather(t, chosen), self.tensors)
+        return tf.nest.map_structure(lambda v: tf.gather(v, chosen), self.arrays)

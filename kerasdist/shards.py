@@ -11,6 +11,7 @@ import tensorflow as tf
 from kerasdist import pure, sums
 from kerasdist.devices import Placement
 from kerasdist.models import Example
+from kerasdist.updates import SMALL
 
 
 def leaves(structure: Any) -> list[Any]:
@@ -113,6 +114,7 @@ class Terms:
         self._packing = sums.Packing((), ())
         self._has_gradient: list[bool] = []
         self._changed: list[int] = []
+        self._num_metrics = 0
 
     def join(
         self,
@@ -124,20 +126,27 @@ class Terms:
     ) -> list[tf.Tensor]:
         self._has_gradient = [g is not None for g in gradients]
         self._changed = list(forward.changed)
-        terms = [
-            loss,
-            *(
-                _wide(_dense(gradient, variable.shape))
-                for variable, gradient in zip(self._roles.trainable, gradients, strict=True)
-                if gradient is not None
-            ),
-            *(_state_term(value, shard, index) for value in forward.changed.values()),
-            *(if_any(shard, metric) for metric in forward.metrics),
+        dense = [
+            _wide(_dense(gradient, variable.shape))
+            for variable, gradient in zip(self._roles.trainable, gradients, strict=True)
+            if gradient is not None
         ]
+        state = [_state_term(value, shard, index) for value in forward.changed.values()]
+        metrics = list(forward.metrics)
+        self._packing = sums.Packing.of([loss, *dense, *state, *metrics])
+        self._num_metrics = len(metrics)
+        if self._packed and self._packing.num_elements <= SMALL:
+            # All of it at once, which is quicker: an empty shard's loss and gradients are 0 anyway.
+            vectors = self._packing.pack([loss, *dense, *state, *metrics])
+            return [if_any(shard, vector) for vector in vectors]
+        terms = [loss, *dense, *(if_any(shard, term) for term in (*state, *metrics))]
+        return self._packing.pack(terms) if self._packed else terms
+
+    def checked_vectors(self, totals: list[tf.Tensor]) -> list[tf.Tensor] | None:
+        """All floats of the sums but the metrics, if they are packed."""
         if not self._packed:
-            return terms
-        self._packing = sums.Packing.of(terms)
-        return self._packing.pack(terms)
+            return None
+        return self._packing.without_last(self._num_metrics, totals)
 
     def split(self, totals: list[tf.Tensor]):
         """`(loss, gradients with None, changed state by variable id, metric deltas)`."""
@@ -156,7 +165,8 @@ class Terms:
 
 def _dense(gradient: Any, shape: tf.TensorShape) -> tf.Tensor:
     """An embedding's rows as a whole gradient, with the shape that TensorFlow does not infer."""
-    return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
+    dense = tf.convert_to_tensor(gradient)
+    return dense if dense.shape == shape else tf.ensure_shape(dense, shape)
 
 
 def _wide(tensor: tf.Tensor) -> tf.Tensor:
@@ -167,8 +177,7 @@ def _wide(tensor: tf.Tensor) -> tf.Tensor:
 def _state_term(value: tf.Tensor, shard: pure.Shard, index: tf.Tensor) -> tf.Tensor:
     """Floats are averaged by examples; anything else is shard 0's."""
     if value.dtype.is_floating:
-        value = weighted(shard, _wide(value))
-        return if_any(shard, value)
+        return weighted(shard, _wide(value))
     if value.dtype == tf.bool:
         value = tf.cast(value, tf.int32)
     return only_if(tf.equal(index, 0), value)

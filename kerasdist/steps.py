@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +29,7 @@ from kerasdist.shards import (
     weighted,
     with_masks,
 )
-
-ROLES = ("trainable", "other", "optimizer", "metrics")
+from kerasdist.state import State
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,7 @@ class Outcome:
 
 
 class Engine:
-    """Owns the replicated state of a built, compiled model and runs steps on it.
-
-    On one device the state is the caller's own variables. On several it is a copy on each, made in
-    the strategy's scope; `write_back` and `refresh` move values to and from the caller's objects.
-    """
+    """Owns the replicated state of a built, compiled model and runs steps on it."""
 
     def __init__(self, model: keras.Model, placement: Placement, settings: Settings):
         self.model = model
@@ -81,10 +76,7 @@ class Engine:
         self.settings = settings
         self.roles = pure.parts(model)
         self._seed_generator = pure.share_global_seed_generator()
-        self._owners = {role: self.roles.natives(role) for role in ROLES}
-        self._state = {role: self._place(owners) for role, owners in self._owners.items()}
-        with placement.scope():
-            self._ema = [self._copy(v) for v in self._owners["trainable"]] if settings.ema else []
+        self.state = State(self.roles, placement, with_ema=settings.ema is not None)
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
         self.train_loop = loops.compiled(self._train_loop)
@@ -92,73 +84,12 @@ class Engine:
         self.test_loop = loops.compiled(self._test_loop)
         self.predict_loop = loops.compiled(self._predict)
 
-    def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
-        here = self.placement.names[0]
-        if self.placement.strategy is None and all(v.device.endswith(here) for v in owners):
-            return owners
-        with self.placement.scope():
-            return [self._copy(v) for v in owners]
-
-    def _copy(self, variable: tf.Variable) -> tf.Variable:
-        # Each replica assigns its own copy, all of them the same value: no communication on write.
-        return tf.Variable(
-            variable.numpy(),
-            dtype=variable.dtype,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
-
-    def _copies(self, variable: tf.Variable) -> tuple[tf.Variable, ...]:
-        if self.placement.strategy is None:
-            return (variable,)
-        return self.placement.strategy.experimental_local_results(variable)
-
-    def write_back(self, *roles: str) -> None:
-        """Copies values from the devices to the caller's variables (all roles by default)."""
-        for role in roles or ROLES:
-            for owner, variable in zip(self._owners[role], self._state[role], strict=True):
-                if owner is not variable:
-                    owner.assign(self._copies(variable)[0])
-
-    def refresh(self, *roles: str) -> None:
-        """Copies values from the caller's variables to every device (all roles by default)."""
-        for role in roles or ROLES:
-            for owner, variable in zip(self._owners[role], self._state[role], strict=True):
-                if owner is not variable:
-                    for copy in self._copies(variable):
-                        copy.assign(owner)
-
     def ema_weights(self) -> list[Any]:
         """Arrays in the order of `model.get_weights()`, with the averages of the trainable ones."""
-        self.write_back("trainable", "other")
-        averages = {
-            id(owner): self._copies(average)[0].numpy()
-            for owner, average in zip(self.roles.trainable, self._ema, strict=True)
-        }
+        self.state.write_back("trainable", "other")
+        owners = [id(variable) for variable in self.roles.trainable]
+        averages = dict(zip(owners, self.state.arrays("ema"), strict=True))
         return [averages[id(v)] if id(v) in averages else v.numpy() for v in self.model.weights]
-
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """Copies of everything a step depends on, by role and number."""
-        return {
-            name: self._copies(variable)[0].numpy()
-            for role, variables in self._all_state.items()
-            for name, variable in zip(self._names(role), variables, strict=True)
-        }
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts a snapshot back, on every device and in the caller's variables."""
-        for role in ROLES:
-            for name, owner in zip(self._names(role), self._owners[role], strict=True):
-                owner.assign(arrays[name])
-        self.refresh()
-        for name, average in zip(self._names("ema"), self._ema, strict=True):
-            for copy in self._copies(average):
-                copy.assign(arrays[name])
-
-    def _names(self, role: str) -> list[str]:
-        count = len(self._ema) if role == "ema" else len(self._state[role])
-        return [f"{role}/{i:04d}" for i in range(count)]
 
     @property
     def takes_one_batch_a_call(self) -> bool:
@@ -208,10 +139,10 @@ class Engine:
     def _float_weights(self) -> dict[str, np.ndarray]:
         """Values of the weights by their paths, without counters."""
         pairs = [
-            (owner.path, self._copies(variable)[0].numpy())
+            (owner.path, array)
             for role in ("trainable", "other")
-            for owner, variable in zip(getattr(self.roles, role), self._state[role], strict=True)
-            if variable.dtype.is_floating
+            for owner, array in zip(getattr(self.roles, role), self.state.arrays(role), strict=True)
+            if tf.as_dtype(array.dtype).is_floating
         ]
         return observing.by_name(pairs)
 
@@ -236,15 +167,14 @@ class Engine:
         with pure.patched():
             timed = self.settings.times_input
             results = over_batches(batches, num_steps, self._train_batch, times_input=timed)
-            state = [self._copies(v)[0].read_value() for v in self._state["optimizer"]]
             return *results, loops.last_learning_rate(
-                self.model.optimizer, self.roles.optimizer, state
+                self.model.optimizer, self.roles.optimizer, self.state.first("optimizer")
             )
 
     def _train_batch(self, batch):
         results = self._run(self._train_replica, batch)
         status, count, loss, _ = results[0]
-        return status, count, loss, tf.stack([flags for _, _, _, flags in results])
+        return status, count, loss, self._flags([flags for _, _, _, flags in results])
 
     def _observed_step(self, found):
         def run(replica, batch):
@@ -254,8 +184,12 @@ class Engine:
         with pure.patched():
             results = self._run(run, loops.first_of(found))
         status, count, loss, *_ = results[0]
-        flags = tf.stack([flags for *_, flags, _ in results])
+        flags = self._flags([flags for *_, flags, _ in results])
         return status, count, loss, flags, [seen for *_, seen in results]
+
+    def _flags(self, of_replicas: list[tf.Tensor]) -> tf.Tensor:
+        """`[replicas, tensors]`: what is finite."""
+        return of_replicas[0] if self.placement.shares_memory else tf.concat(of_replicas, axis=0)
 
     def _test_loop(self, batches, num_steps, use_ema):
         def run(batch):
@@ -282,7 +216,8 @@ class Engine:
         results = strategy.run(on_replica, args=(batch,))
         columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
         return tuple(
-            tf.nest.pack_sequence_as(results, [column[i] for column in columns])
+            # What is the same for all of them comes once.
+            tf.nest.pack_sequence_as(results, [column[i % len(column)] for column in columns])
             for i in range(len(self.placement.names))
         )
 
@@ -296,7 +231,7 @@ class Engine:
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        before = {role: [v.read_value() for v in own] for role, own in self._all_state.items()}
+        before = self.state.read()
         trainable, other = before["trainable"], before["other"]
         optimizer = updates.Update(self.model.optimizer, self.roles, before["optimizer"])
         seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
@@ -329,49 +264,76 @@ class Engine:
         own, rows = self._over_shards(shard_terms, cut.per_replica)
         if observer is not None:
             own = observer.take_terms(own)
-        totals = sums.over_replicas(
-            own, self.placement.num_replicas, fixed_order=settings.deterministic
-        )
-        loss, gradients, changed, deltas = terms_of_step.split(totals)
-        gradients = [None if g is None else optimizer.unscale(g) for g in gradients]
-        rows = self._gather(rows)
-        names, checked = updates.to_check(self.roles, loss, gradients, changed)
-        self._checked_names = names
-        check = updates.Check(checked)
 
-        def new_state():
-            new = [
-                changed.get(id(v), t) for v, t in zip(self.roles.trainable, trainable, strict=True)
-            ]
-            clipped = updates.clip(gradients, settings.clip_norm)
-            new, new_optimizer = optimizer.update(self.roles, clipped, new)
-            return {
-                "trainable": new,
-                "other": [changed.get(id(v)) for v in self.roles.other],
-                "optimizer": new_optimizer,
-                "metrics": self._new_metrics(before["metrics"], deltas, example, rows),
-                "ema": updates.average(before["ema"], new, settings.ema, optimizer.step),
-            }
+        def finish(totals, sums_of_replicas, rows):
+            loss, gradients, changed, deltas = terms_of_step.split(totals)
+            gradients = [None if g is None else optimizer.unscale(g) for g in gradients]
+            self._checked_names, checked = updates.to_check(self.roles, loss, gradients, changed)
+            is_as_summed = not optimizer.is_scaled and all(t.dtype.size > 2 for t in checked)
+            vectors = terms_of_step.checked_vectors(totals) if is_as_summed else None
+            check = updates.Check(checked, vectors)
 
-        def flags_of_own():
-            if own is totals:
-                return check.flags
-            # Of this replica's own sums: that tells where it arose.
-            own_loss, own_gradients, own_changed, _ = terms_of_step.split(own)
-            _, tensors = updates.to_check(self.roles, own_loss, own_gradients, own_changed)
-            return updates.Check(tensors).flags
+            def new_state():
+                given = zip(self.roles.trainable, trainable, strict=True)
+                new = [changed.get(id(v), t) for v, t in given]
+                clipped = updates.clip(gradients, settings.clip_norm)
+                new, new_optimizer = optimizer.update(self.roles, clipped, new)
+                return {
+                    "trainable": new,
+                    "other": [changed.get(id(v)) for v in self.roles.other],
+                    "optimizer": new_optimizer,
+                    "metrics": self._new_metrics(before["metrics"], deltas, example, rows),
+                    "ema": updates.average(before["ema"], new, settings.ema, optimizer.step),
+                }
 
-        left = {**before, "optimizer": optimizer.backed_off()}
-        written, flags = updates.if_finite(
-            check, new_state, left, flags_of_own, lambda new: self._assign_all(new, before)
-        )
-        with tf.control_dependencies([flags, *written]):
-            status = tf.where(check.finite, REACHED, NOT_FINITE)
+            def flags():
+                """Of the replicas' own sums: that tells where it arose."""
+                if sums_of_replicas[0] is totals:
+                    return check.flags[tf.newaxis]
+                parts = [terms_of_step.split(own)[:3] for own in sums_of_replicas]
+                checked = [updates.to_check(self.roles, *part)[1] for part in parts]
+                return tf.stack([updates.Check(tensors).flags for tensors in checked])
+
+            left = {**before, "optimizer": optimizer.backed_off()}
+            written, all_flags = updates.if_finite(
+                check.finite, new_state, left, flags, lambda new: self.state.assign(new, before)
+            )
+            with tf.control_dependencies([all_flags, *written]):
+                status = tf.where(check.finite, REACHED, NOT_FINITE)
+            return status, tf.cast(loss, tf.float64), all_flags, gradients
+
+        status, loss, flags, gradients = self._over_replicas(own, rows, finish)
         if observer is not None:
             own_loss, *_ = terms_of_step.split(own)
             where = (replica, self.placement.num_replicas)
             observer.look(batch, span, *where, own_loss, gradients, trainable, optimizer.values)
-        return status, tf.cast(cut.num_global, tf.int64), tf.cast(loss, tf.float64), flags
+        return status, tf.cast(cut.num_global, tf.int64), loss, flags
+
+    def _over_replicas(self, own: list, rows: list, finish: Callable) -> Any:
+        """`finish(totals, sums of replicas, rows of all)`, on every replica or once for all."""
+        if self.placement.num_replicas == 1:
+            return finish(own, [own], rows)
+        context = tf.distribute.get_replica_context()
+        if not self.placement.shares_memory:
+            fixed_order, count = self.settings.deterministic, self.placement.num_replicas
+            totals = sums.over_replicas(own, count, fixed_order=fixed_order)
+            rows = [None if t is None else context.all_gather(t, axis=0) for t in rows]
+            return finish(totals, [own], rows)
+
+        def merge(strategy, own, rows):
+            with tf.device(self.placement.names[0]):
+                columns = [
+                    [tf.identity(v) for v in strategy.experimental_local_results(vector)]
+                    for vector in own
+                ]
+                totals = sums.of_all(columns)
+                joined = [
+                    None if t is None else tf.concat(strategy.experimental_local_results(t), axis=0)
+                    for t in rows
+                ]
+                return finish(totals, [list(row) for row in zip(*columns, strict=True)], joined)
+
+        return context.merge_call(merge, args=(own, rows))
 
     def _test_replica(self, replica, batch, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
@@ -379,11 +341,11 @@ class Engine:
         batch, span = self._apart(batch)
         example = read(self.model, batch)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        trainable = [v.read_value() for v in (self._ema if use_ema else self._state["trainable"])]
-        other = [v.read_value() for v in self._state["other"]]
+        before = self.state.read()
+        trainable, other = before["ema" if use_ema else "trainable"], before["other"]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
-        packing = sums.Packing.of(self._state["metrics"])
+        packing = sums.Packing.of(self.state["metrics"])
 
         def shard_terms(local_index):
             index, part, shard = cut.shard(local_index, denominators)
@@ -400,15 +362,15 @@ class Engine:
             return terms, self._rows(forward.outputs, shard)
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
-        totals = sums.over_replicas(
-            own, self.placement.num_replicas, fixed_order=settings.deterministic
-        )
-        rows = self._gather(rows)
-        metrics = [v.read_value() for v in self._state["metrics"]]
-        metrics = self._new_metrics(metrics, packing.unpack(totals), example, rows)
-        written = [v.assign(m) for v, m in zip(self._state["metrics"], metrics, strict=True)]
-        with tf.control_dependencies(written):
-            status = tf.constant(REACHED) + 0
+
+        def finish(totals, _, rows):
+            deltas = packing.unpack(totals)
+            metrics = self._new_metrics(before["metrics"], deltas, example, rows)
+            written = self.state.assign({"metrics": metrics}, before)
+            with tf.control_dependencies(written):
+                return tf.constant(REACHED) + 0
+
+        status = self._over_replicas(own, rows, finish)
         count = tf.cast(cut.num_global, tf.int64)
         return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
 
@@ -419,14 +381,11 @@ class Engine:
         cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
         index, part, shard = cut.shard(0, None)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
+        before = self.state.read("trainable", "other")
         outputs = pure.predict(
             self.model,
             self.roles,
-            (
-                [v.read_value() for v in self._state["trainable"]],
-                [v.read_value() for v in self._state["other"]],
-                seeds.of_shard(index),
-            ),
+            (before["trainable"], before["other"], seeds.of_shard(index)),
             part,
         )
         return outputs, shard.num_examples
@@ -489,28 +448,9 @@ class Engine:
         self._output_structure = tf.nest.map_structure(lambda _: 0, outputs)
         return own_rows(outputs, shard)
 
-    def _gather(self, rows: list) -> list:
-        if self.placement.num_replicas == 1:
-            return rows
-        context = tf.distribute.get_replica_context()
-        return [None if t is None else context.all_gather(t, axis=0) for t in rows]
-
     def _new_metrics(self, before, deltas, example: Example, rows):
         values = [v + d for v, d in zip(before, deltas, strict=True)]
         if not self.settings.gather_metrics:
             return values
         outputs = with_masks(self._output_structure, rows)
         return pure.update_metrics(self.model, self.roles, values, example, outputs)
-
-    @property
-    def _all_state(self) -> dict[str, list[tf.Variable]]:
-        return {**self._state, "ema": self._ema}
-
-    def _assign_all(self, values: Mapping[str, list], before: Mapping[str, list]) -> list:
-        """Writes what changed (None, or the value that was read, did not)."""
-        return [
-            variable.assign(value)
-            for role, variables in self._all_state.items()
-            for variable, value, old in zip(variables, values[role], before[role], strict=True)
-            if value is not None and value is not old
-        ]

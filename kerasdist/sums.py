@@ -48,6 +48,21 @@ class Packing:
     def vector_dtypes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.dtypes))
 
+    @property
+    def num_elements(self) -> int:
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def without_last(self, count: int, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Of the vectors of floats, what belongs to all but the last `count` tensors."""
+        end = len(self.shapes) - count
+        kept = []
+        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
+            own = [s for s, d in zip(self.shapes[:end], self.dtypes, strict=False) if d == dtype]
+            size = sum(int(np.prod(shape)) for shape in own)
+            if vector.dtype.is_floating and size:
+                kept.append(vector[:size])
+        return kept
+
     def pack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [
             tf.concat([tf.reshape(t, [-1]) for t in tensors if t.dtype.name == dtype], axis=0)
@@ -138,6 +153,12 @@ def over_replicas(
             return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
         gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
         return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]
+
+
+def of_all(columns: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+    """The sums of vectors of which all replicas' values are at hand, in the fixed order."""
+    with tf.name_scope(ALL_REDUCE):
+        return [pairwise(column) for column in columns]
 
 
 @contextlib.contextmanager

@@ -312,7 +312,7 @@ def fit(
         except KerasdistError as error:
             raise _during_run(error) from error.__cause__
         finally:
-            engine.write_back()
+            engine.state.write_back()
             if folder is not None and loop.epoch:  # A page of an epoch says that it is running.
                 reports.write(folder.path, status="unfinished")
         history = hooks.history

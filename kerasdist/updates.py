@@ -34,6 +34,10 @@ class Update:
             return self.values[self._places[0]]
         return self._inner.loss_scale_factor
 
+    @property
+    def is_scaled(self) -> bool:
+        return self._scale is not None
+
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
         return loss if self._scale is None else loss * tf.cast(self._scale, loss.dtype)
 
@@ -73,36 +77,47 @@ def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> 
 
 
 class Check:
-    """Whether tensors are all finite. Small ones are looked at together, which is quicker."""
+    """Whether tensors are all finite. Small ones are looked at together, which is quicker.
 
-    def __init__(self, tensors: Sequence[tf.Tensor]):
-        self.num_tensors = len(tensors)
-        self._groups: list[tuple[list[int], list[int], tf.Tensor]] = []
-        small: dict[str, list[int]] = {}
-        for i, tensor in enumerate(tensors):
-            size = tensor.shape.num_elements()
-            if not tensor.dtype.is_floating:
-                continue
-            if size is None or size > SMALL:
-                self._groups.append(([i], [-1], tensor))
-            else:
-                small.setdefault(tensor.dtype.name, []).append(i)
-        for indices in small.values():
-            flat = [tf.reshape(tensors[i], [-1]) for i in indices]
-            sizes = [tensors[i].shape.num_elements() for i in indices]
-            self._groups.append((indices, sizes, flat[0] if len(flat) == 1 else tf.concat(flat, 0)))
-        all_of = [_is_finite(vector) for _, _, vector in self._groups]
+    `vectors` hold the same values, if they are at hand.
+    """
+
+    def __init__(self, tensors: Sequence[tf.Tensor], vectors: Sequence[tf.Tensor] | None = None):
+        self._tensors = tensors
+        self._groups = [] if vectors is not None else _groups(tensors)
+        if vectors is None:
+            vectors = [vector for _, _, vector in self._groups]
+        all_of = [_is_finite(vector) for vector in vectors]
         self.finite = all_of[0] if len(all_of) == 1 else tf.reduce_all(tf.stack(all_of))
 
     @property
     def flags(self) -> tf.Tensor:
         """Whether each of them is, in order."""
-        flags = [tf.constant(True)] * self.num_tensors
-        for indices, sizes, vector in self._groups:
+        flags = [tf.constant(True)] * len(self._tensors)
+        for indices, sizes, vector in self._groups or _groups(self._tensors):
             parts = [vector] if len(indices) == 1 else tf.split(vector, sizes)
             for i, part in zip(indices, parts, strict=True):
                 flags[i] = _is_finite(part)
         return tf.stack(flags)
+
+
+def _groups(tensors: Sequence[tf.Tensor]) -> list[tuple[list[int], list[int], tf.Tensor]]:
+    """Numbers and sizes of tensors of floats, and the vector that holds them."""
+    groups: list[tuple[list[int], list[int], tf.Tensor]] = []
+    small: dict[str, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        size = tensor.shape.num_elements()
+        if not tensor.dtype.is_floating:
+            continue
+        if size is None or size > SMALL:
+            groups.append(([i], [-1], tensor))
+        else:
+            small.setdefault(tensor.dtype.name, []).append(i)
+    for indices in small.values():
+        flat = [tf.reshape(tensors[i], [-1]) for i in indices]
+        sizes = [tensors[i].shape.num_elements() for i in indices]
+        groups.append((indices, sizes, flat[0] if len(flat) == 1 else tf.concat(flat, 0)))
+    return groups
 
 
 def _is_finite(tensor: tf.Tensor) -> tf.Tensor:
@@ -110,19 +125,21 @@ def _is_finite(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def if_finite(
-    check: Check,
+    finite: tf.Tensor,
     new_state: Callable[[], State],
     left: State,
     flags: Callable[[], tf.Tensor],
     assign: Callable[[State], list],
 ) -> tuple[list, tf.Tensor]:
-    """Assigns the new state, or else `left`: what was written, and flags (all True if finite).
+    """Assigns the new state, or else `left`: what was written, and flags (none if finite).
 
     Each tensor and variable that a branch of a `tf.cond` uses costs an operation. A small state is
     chosen value by value instead, which copies it.
     """
-    finite = check.finite
-    all_true = tf.ones(check.num_tensors, tf.bool)
+
+    def no_flags():
+        return tf.ones((0, 0), tf.bool)
+
     sizes = [t.shape.num_elements() for values in left.values() for t in values]
     if None not in sizes and sum(sizes) <= SMALL:
         new = new_state()
@@ -133,11 +150,11 @@ def if_finite(
             ]
             for role, values in left.items()
         }
-        return assign(chosen), tf.cond(finite, lambda: all_true, flags)
+        return assign(chosen), tf.cond(finite, no_flags, flags)
 
     def write():
         assign(new_state())
-        return all_true
+        return no_flags()
 
     def leave():
         assign(left)

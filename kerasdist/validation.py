@@ -69,12 +69,12 @@ def test(
 
 def reset_metrics(engine: Engine) -> None:
     engine.model.reset_metrics()
-    engine.refresh("metrics")
+    engine.state.refresh("metrics")
 
 
 def metric_results(engine: Engine) -> dict[str, Any]:
     """The loss and the metrics so far, as floats."""
-    engine.write_back("metrics")
+    engine.state.write_back("metrics")
     model = engine.model
     results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
     return {name: as_number(value) for name, value in results.items()}

@@ -186,7 +186,7 @@ def test_waiting_for_batches_is_measured_and_changes_no_bit(devices):
     assert 5 * 0.01 <= first.waited < 5
     assert 15 * 0.01 <= second.waited < 5
     assert (second.num_steps, second.num_examples) == (15, 120)
-    expected, found = plain.snapshot(), timed.snapshot()
+    expected, found = plain.state.snapshot(), timed.state.snapshot()
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(array, found[name])

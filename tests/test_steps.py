@@ -43,7 +43,7 @@ def test_the_loop_counts_steps_and_examples_to_the_end_of_data(replicas):
     assert (first.num_steps, first.num_examples, first.status) == (3, 8, REACHED)
     second = engine.train(iterator, 3)
     assert (second.num_steps, second.num_examples, second.status) == (1, 2, END_OF_DATA)
-    engine.write_back("optimizer")
+    engine.state.write_back("optimizer")
     assert int(engine.model.optimizer.iterations) == 4
 
 
@@ -56,7 +56,7 @@ def test_a_step_that_is_not_finite_is_not_written_and_is_named(replicas):
     assert (outcome.num_steps, outcome.status) == (1, NOT_FINITE)
     assert outcome.not_finite[0] == "loss"
     assert "gradient of sequential" in outcome.not_finite[1]
-    engine.write_back()
+    engine.state.write_back()
     assert all(np.isfinite(w).all() for w in engine.model.get_weights())
     assert int(engine.model.optimizer.iterations) == 1
     after = engine.train(iterator, 3)  # the engine can go on
@@ -77,7 +77,7 @@ def test_an_observed_step_counts_as_a_step_of_the_loop_does(replicas):
     assert first.loss == first.seen.loss
     assert engine.observed_step.experimental_get_tracing_count() == 1
     assert engine.train_loop.experimental_get_tracing_count() == 0
-    engine.write_back("optimizer")
+    engine.state.write_back("optimizer")
     assert int(engine.model.optimizer.iterations) == 3
 
 
@@ -91,7 +91,7 @@ def test_an_observed_step_that_is_not_finite_is_not_written_and_is_named(replica
         for _ in range(2):
             last = engine.train_observed(iterator) if observe else engine.train(iterator, 1)
         outcomes.append((last.num_steps, last.status, last.replica, len(last.not_finite)))
-        engine.write_back()
+        engine.state.write_back()
         weights.append(engine.model.get_weights())
     assert outcomes[0] == outcomes[1] == (0, NOT_FINITE, replicas - 1, 3)
     for one, two in zip(*weights, strict=True):
@@ -111,12 +111,12 @@ def test_changes_by_the_caller_reach_every_replica():
     model = built()
     engine = Engine(model, place(3), Settings(shards=3))
     engine.train(batches(6), 1)
-    engine.write_back()
+    engine.state.write_back()
     model.optimizer.learning_rate = 0.0
     model.set_weights([np.full((2, 1), 5.0), np.zeros(1)])
-    engine.refresh()
+    engine.state.refresh()
     engine.train(batches(6), 1)
-    engine.write_back()
+    engine.state.write_back()
     np.testing.assert_array_equal(model.get_weights()[0], np.full((2, 1), 5.0))
 
 
