@@ -29,8 +29,9 @@ def mse_gradient(x, y, w):
 
 @pytest.fixture
 def engines(monkeypatch):
-    """The engines that fit makes, to look at every replica's state."""
+    """The engines that fit makes, with a copy of the state on each device, as GPUs have it."""
     made = []
+    monkeypatch.setattr(Placement, "shares_memory", False)
 
     class Recorded(training.Engine):
         def __init__(self, *args):
@@ -42,7 +43,7 @@ def engines(monkeypatch):
 
 
 def on_each_replica(engine, role, index=0):
-    return [copy.numpy() for copy in engine._copies(engine._state[role][index])]
+    return [copy.numpy() for copy in engine.state._copies[role][index]]
 
 
 DATA = np.random.default_rng(1)
