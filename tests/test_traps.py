@@ -31,7 +31,7 @@ def mse_gradient(x, y, w):
 def engines(monkeypatch):
     """The engines that fit makes, with a copy of the state on each device, as GPUs have it."""
     made = []
-    monkeypatch.setattr(Placement, "shares_memory", False)
+    monkeypatch.setattr(devices.Placement, "shares_memory", False)
 
     class Recorded(training.Engine):
         def __init__(self, *args):
