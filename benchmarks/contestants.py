@@ -41,7 +41,8 @@ class Rounds:
     def end(self) -> None:
         seconds = time.perf_counter() - self._began
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"seconds": seconds, "memory": memory}), file=self._answers, flush=True)
+        answer = {"seconds": seconds, "memory": memory, "now": _memory_now()}
+        print(json.dumps(answer), file=self._answers, flush=True)
         self._is_warm = True
 
     def callback(self):
@@ -59,6 +60,15 @@ class Rounds:
                 rounds.end()
 
         return Callback()
+
+
+def _memory_now() -> int:
+    """Bytes of this process that are in memory; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 class Mlp:
@@ -150,7 +160,74 @@ class Convolutions:
         ).to(memory_format=torch.channels_last)
 
 
-WORKLOADS = {"mlp": Mlp, "convolutions": Convolutions}
+class Recurrent:
+    """The recurrent layers of recipes/audio, on clips of one length, batches of 64."""
+
+    batch_size, num_examples = 64, 1_280
+
+    @staticmethod
+    def data() -> tuple[np.ndarray, np.ndarray]:
+        random = np.random.default_rng(0)
+        x = random.normal(size=(Recurrent.num_examples, 30, 160)).astype("float32")
+        return x, random.integers(0, 10, Recurrent.num_examples)
+
+    @staticmethod
+    def keras():
+        import keras
+
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                keras.Input((30, 160)),
+                layers.Bidirectional(layers.GRU(96, return_sequences=True)),
+                layers.Bidirectional(layers.GRU(96, return_sequences=True)),
+                layers.GlobalAveragePooling1D(),
+                layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(), loss, metrics=["accuracy"])
+        return model
+
+    @staticmethod
+    def torch():
+        from torch import nn
+
+        class Network(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.recurrent = nn.GRU(160, 96, 2, batch_first=True, bidirectional=True)
+                self.logits = nn.Linear(192, 10)
+
+            def forward(self, x):
+                return self.logits(self.recurrent(x)[0].mean(1))
+
+        return Network()
+
+
+def deep(num_variables: int) -> type:
+    """A chain of small layers with so many variables."""
+
+    class Deep(Mlp):
+        @staticmethod
+        def keras():
+            import keras
+
+            hidden = [keras.layers.Dense(16) for _ in range(num_variables // 2 - 1)]
+            model = keras.Sequential([keras.Input((16,)), *hidden, keras.layers.Dense(10)])
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(1e-4), loss, metrics=["accuracy"])
+            return model
+
+    return Deep
+
+
+WORKLOADS = {
+    "mlp": Mlp,
+    "convolutions": Convolutions,
+    "recurrent": Recurrent,
+    **{f"variables-{n}": deep(n) for n in (10, 100, 1000)},
+}
 # Epochs without end: the last round is the one after which nobody asks.
 FOREVER = 1_000_000
 
@@ -262,8 +339,8 @@ def _torch_parts(workload: Any):
     if x.ndim == 4:
         x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
     model = workload.torch()
-    kind = torch.optim.Adam if workload is Mlp else torch.optim.SGD
-    optimizer = kind(model.parameters(), lr=0.001 if workload is Mlp else 0.01)
+    kind = torch.optim.SGD if workload is Convolutions else torch.optim.Adam
+    optimizer = kind(model.parameters(), lr=0.01 if workload is Convolutions else 0.001)
     dataset = torch.utils.data.TensorDataset(x, y)
     loader = torch.utils.data.DataLoader(dataset, workload.batch_size, shuffle=True)
     return model, optimizer, loader

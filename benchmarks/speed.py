@@ -17,6 +17,8 @@ import json
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,30 +27,56 @@ from facts import about, as_line
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 OF_TORCH = ("torch", "accelerate", "lightning")
+OURS = ("kerasdist", "deterministic", "keras", "bare")
 # Contestants and devices of each workload, and the steps of a round.
 PLANS: dict[str, tuple[int, list[tuple[str, int]]]] = {
     "mlp": (
         1000,
         [
-            *[(name, 1) for name in ("kerasdist", "deterministic", "keras", "bare", *OF_TORCH)],
-            *[(name, 2) for name in ("kerasdist", "deterministic", "keras", "bare")],
-            *[(name, 4) for name in ("kerasdist", "keras")],
+            *[(name, 1) for name in (*OURS, *OF_TORCH)],
+            *[(name, 2) for name in OURS],
+            *[(name, n) for n in (4, 8) for name in ("kerasdist", "keras")],
         ],
     ),
     "convolutions": (
         10,
         [
-            *[(name, 1) for name in ("kerasdist", "deterministic", "keras", "bare", *OF_TORCH[:2])],
-            *[(name, 2) for name in ("kerasdist", "deterministic", "keras", "bare")],
+            *[(name, 1) for name in (*OURS, *OF_TORCH[:2])],
+            *[(name, 2) for name in OURS],
             ("kerasdist", 4),
         ],
     ),
+    "recurrent": (
+        10,
+        [
+            *[(name, 1) for name in (*OURS, *OF_TORCH[:2])],
+            *[(name, 2) for name in OURS],
+            ("kerasdist", 4),
+        ],
+    ),
+    **{
+        f"variables-{n}": (100, [("kerasdist", 1), ("keras", 1), ("kerasdist", 2), ("keras", 2)])
+        for n in (10, 100, 1000)
+    },
 }
-BATCH_SIZES = {"mlp": 32, "convolutions": 128}
+BATCH_SIZES = {"convolutions": 128, "recurrent": 64}  # else 32
 MEANINGS = {
-    "mlp": "16-64-10, Adam, batches of 32: what a framework adds to a step",
-    "convolutions": "the CIFAR-10 tutorial's layers, batches of 128 images of 24x24",
+    "mlp": "16-64-10, Adam, batches of 32: what a framework adds to a step.",
+    "convolutions": "The CIFAR-10 tutorial's layers, batches of 128 images of 24x24.",
+    "recurrent": "The layers of recipes/audio, batches of 64 clips of 30 steps.",
+    **{f"variables-{n}": f"A chain of small layers with {n} variables." for n in (10, 100, 1000)},
 }
+FAIRNESS = """\
+All contestants of a workload have the same layers, optimizer, batch size and arrays in memory,
+shuffled, and compute the loss and the accuracy of each epoch. Each is a process of its own; their
+rounds take turns, so that what else the machine does slows all of them. Times are medians of the
+rounds, ± is half of the interquartile range, ratios are medians of the ratios of neighbouring
+rounds. Devices are logical CPUs of the same cores: several cannot be faster than one. "bare" is
+one compiled loop over a `tf.data` pipeline that a careful user would write (forward, gradient,
+Keras's optimizer, loss and accuracy, a check that gradients are finite); on several devices with
+`strategy.run`. "deterministic" is kerasdist with `deterministic=True`. Accelerate and PyTorch run
+the loop of PyTorch's tutorial with a `DataLoader` of the same process; Lightning its `Trainer`
+with nothing on the disk and no progress bar. GPUs were not at hand: nothing here was run on one."""
 
 
 @dataclass
@@ -77,11 +105,12 @@ class Contestant:
             raise SystemExit(f"{self.title} ended: {self.process.wait()}")
         return json.loads(line)
 
-    def go(self) -> None:
+    def go(self) -> dict[str, float]:
         print("go", file=self.process.stdin, flush=True)
         answer = self.answer()
         self.seconds.append(answer["seconds"])
         self.memory = int(answer["memory"])
+        return answer
 
 
 def start(workload: str, torch_python: str | None) -> list[Contestant]:
@@ -89,27 +118,26 @@ def start(workload: str, torch_python: str | None) -> list[Contestant]:
     contestants = []
     for name, devices in names:
         python = torch_python if name in OF_TORCH else sys.executable
-        if python is None:
-            continue
-        command = [python, str(HERE / "contestants.py"), name, workload, str(devices), str(steps)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        contestant = Contestant(name, devices, process, steps)
-        contestants.append(contestant)
-        contestant.first_round = contestant.answer()["seconds"]
+        if python is not None:
+            contestants.append(launch(name, workload, devices, steps, python))
+            contestants[-1].first_round = contestants[-1].answer()["seconds"]
     return contestants
 
 
-def measure(workload: str, rounds: int, torch_python: str | None) -> list[Contestant]:
-    contestants = start(workload, torch_python)
+def launch(name: str, workload: str, devices: int, steps: int, python: str) -> Contestant:
+    command = [python, str(HERE / "contestants.py"), name, workload, str(devices), str(steps)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    )
+    return Contestant(name, devices, process, steps)
+
+
+def measure(workload: str, given: argparse.Namespace) -> list[Contestant]:
+    contestants = start(workload, given.torch_python)
     try:
-        for number in range(rounds):
-            print(f"{workload}: round {number + 1} of {rounds}", file=sys.stderr)
+        for number in range(given.rounds):
+            print(f"{workload}: round {number + 1} of {given.rounds}", file=sys.stderr)
             for contestant in contestants:
                 contestant.go()
     finally:
@@ -128,8 +156,9 @@ def table(workload: str, contestants: list[Contestant]) -> str:
     """Markdown: a row a contestant, with its time by that of Keras and of the bare loop."""
     found = {(each.name, each.devices): each for each in contestants}
     lines = [
-        "| | devices | ms a step | ± | examples/s | time by Keras | time by bare loop | memory |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | devices | ms a step | ± | examples/s | time by Keras | time by bare loop "
+        "| first round | memory |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for each in contestants:
         others = [found.get((name, each.devices)) for name in ("keras", "bare")]
@@ -137,31 +166,108 @@ def table(workload: str, contestants: list[Contestant]) -> str:
         ratios = ["" if other is None else f"{ratio(each, other):.2f}" for other in others]
         low, _, high = statistics.quantiles(each.seconds, n=4)
         spread = (high - low) / 2 / statistics.median(each.seconds)
-        rate = 1e3 * BATCH_SIZES[workload] / each.milliseconds
+        rate = 1e3 * BATCH_SIZES.get(workload, 32) / each.milliseconds
         lines.append(
             f"| {each.name} | {each.devices} | {each.milliseconds:.3f} | {spread:.0%} "
-            f"| {rate:,.0f} | {' | '.join(ratios)} | {each.memory / 2**20:,.0f} MB |"
+            f"| {rate:,.0f} | {' | '.join(ratios)} | {each.first_round:.1f} s "
+            f"| {each.memory / 2**20:,.0f} MB |"
         )
+    one = found.get(("kerasdist", 1))
+    for count in (2, 4, 8) if one is not None and workload in BATCH_SIZES else ():
+        each = found.get(("kerasdist", count))
+        if each is not None:
+            lines += [
+                "",
+                f"{count} devices: {1 / ratio(each, one):.2f} of one device's examples/s.",
+            ]
     return "\n".join(lines)
+
+
+def many_steps(rounds: int = 10, steps: int = 100_000) -> str:
+    """Time a step and memory over a million steps of the tiny MLP."""
+    contestant = launch("kerasdist", "mlp", 1, steps, sys.executable)
+    memory = []
+    try:
+        contestant.first_round = contestant.answer()["seconds"]
+        for number in range(rounds):
+            print(f"many steps: round {number + 1} of {rounds}", file=sys.stderr)
+            memory.append(contestant.go()["now"])
+    finally:
+        contestant.process.kill()
+        contestant.process.wait()
+    times = [1e6 * seconds / steps for seconds in contestant.seconds]
+    lines = ["| steps | µs a step | memory |", "|---|---|---|"]
+    for i, (each, now) in enumerate(zip(times, memory, strict=True)):
+        lines.append(f"| {(i + 1) * steps:,} | {each:.0f} | {now / 2**20:,.1f} MB |")
+    grown = memory[-1] / memory[0] - 1
+    lines += ["", f"Last by first: time {times[-1] / times[0]:.2f}, memory {grown:+.1%}."]
+    return "\n".join(lines)
+
+
+# Both import, read the recipe's synthetic data and build its model, then train one step.
+FIRST_STEP = """
+import os, sys, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import kerasdist
+recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_train=1024)
+model, data = recipe.build_model(), recipe.build_data("train")
+if sys.argv[1] == "kerasdist":
+    kerasdist.fit(model, data, batch_size=512, steps=1, progress=False)
+else:
+    x, y = data["image"], data["label"]
+    model.fit(x, y, batch_size=512, steps_per_epoch=1, epochs=1, verbose=0)
+"""
+
+
+def start_up(rounds: int) -> str:
+    """Seconds from the start of Python to the end of the first step, and of `--help`."""
+    commands = {
+        "kerasdist, recipes/cifar10, first step": [sys.executable, "-c", FIRST_STEP, "kerasdist"],
+        "Keras fit, the same model, first step": [sys.executable, "-c", FIRST_STEP, "keras"],
+        "`import tensorflow, keras`": [sys.executable, "-c", "import tensorflow, keras"],
+        "`import kerasdist`": [sys.executable, "-c", "import kerasdist"],
+        "`kerasdist --help`": [sys.executable, "-m", "kerasdist", "--help"],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(rounds):
+        print(f"start-up: round {number + 1} of {rounds}", file=sys.stderr)
+        for name, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            times[name].append(time.perf_counter() - began)
+    lines = ["| | seconds |", "|---|---|"]
+    lines += [f"| {name} | {statistics.median(each):.2f} |" for name, each in times.items()]
+    ours, theirs = list(times.values())[:2]
+    by_keras = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    return "\n".join([*lines, "", f"The first step by Keras's: {by_keras:.2f}."])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("workloads", nargs="*", choices=[*PLANS, []], default=[])
+    sections: dict[str, tuple[str, Callable[[], str]]] = {
+        name: (MEANINGS[name], lambda name=name: table(name, measure(name, given)))  # type: ignore[misc]
+        for name in PLANS
+    }
+    sections["many-steps"] = ("The tiny MLP on one device, in rounds.", many_steps)
+    sections["start-up"] = (
+        "Processes from their start to their end, in turns.",
+        lambda: start_up(given.rounds),
+    )
+    parser.add_argument("sections", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--torch-python")
     given = parser.parse_args()
     parts = []
-    for workload in given.workloads or PLANS:
-        contestants = measure(workload, given.rounds, given.torch_python)
-        parts.append(f"## {workload}\n\n{MEANINGS[workload]}\n\n{table(workload, contestants)}\n")
-        print(parts[-1])
-    text = f"# Speed\n\n`python benchmarks/speed.py`; {as_line(about())}\n\n" + "\n".join(parts)
-    print(text if given.workloads else f"written to {RESULTS}")
-    if not given.workloads:
-        RESULTS.write_text(text)
+    for name in given.sections or sections:
+        meaning, run = sections[name]
+        parts.append(f"## {name}\n\n{meaning}\n\n{run()}\n")
+        print(parts[-1], flush=True)
+    if not given.sections:
+        head = f"# Speed\n\nWritten by `python benchmarks/speed.py`; {as_line(about())}."
+        RESULTS.write_text("\n\n".join([head, FAIRNESS, *parts]))
+        print(f"written to {RESULTS}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,16 @@ def check_counts(**counts: Any) -> None:
             )
 
 
+def is_on(name: str, value: Any) -> bool:
+    if value in (True, "on"):
+        return True
+    if value in (False, "off"):
+        return False
+    raise KerasdistError(
+        f"Received `{name}={value!r}`. Expected True, False, 'on' or 'off'. Leave it out for 'off'."
+    )
+
+
 def check_folder(run_dir: Any, **wishes: Any) -> None:
     """What is written to a run's folder needs one."""
     for name, value in wishes.items():

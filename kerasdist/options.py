@@ -59,6 +59,7 @@ RUN_OPTIONS: Options = {
         None, "equal parts of a batch: a multiple of the devices, and more save memory"
     ),
     "deterministic": Option(bool, False, "the same bits on any number of devices"),
+    "jit": Option(Literal["on", "off"], "off", "on compiles forward pass and gradient with XLA"),
     "precision": Option(
         Literal[
             "mixed_bfloat16", "mixed_float16", "float32", "float64", "bfloat16", "float16", None

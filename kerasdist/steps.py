@@ -45,6 +45,7 @@ class Settings:
     gather_metrics: bool = False
     num_denominators: int = 0
     times_input: bool = False
+    jit: bool = False
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,8 @@ class Engine:
                 terms += observer.terms(forward, shard)
             return terms, self._rows(forward.outputs, shard)
 
+        if settings.jit:
+            shard_terms = tf.function(shard_terms, autograph=False, jit_compile=True)
         own, rows = self._over_shards(shard_terms, cut.per_replica)
         if observer is not None:
             own = observer.take_terms(own)

@@ -17,6 +17,7 @@ FIT_OPTIONS = (
     "batch_size",
     "shards",
     "deterministic",
+    "jit",
     "precision",
     "clip_norm",
     "ema",
