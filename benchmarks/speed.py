@@ -26,6 +26,7 @@ from facts import about, as_line
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
+README = HERE.parent / "README.md"
 OF_TORCH = ("torch", "accelerate", "lightning")
 OURS = ("kerasdist", "deterministic", "keras", "bare")
 # Contestants and devices of each workload, and the steps of a round.
@@ -204,6 +205,17 @@ def many_steps(rounds: int = 10, steps: int = 100_000) -> str:
     return "\n".join(lines)
 
 
+def with_table(readme: str, results: str) -> str:
+    """The README with a part of the results between its two marks."""
+    lines = results.split("## mlp")[1].split("## ")[0].splitlines()
+    table = [line for line in lines if line.startswith("|") and "deterministic" not in line]
+    before, rest = readme.split("<!-- speed -->\n")
+    _, after = rest.split("<!-- end of speed -->\n")
+    written = results.splitlines()[2].removeprefix("Written by ")
+    block = "\n".join([*table, "", f"({written})"])
+    return f"{before}<!-- speed -->\n{block}\n<!-- end of speed -->\n{after}"
+
+
 # Both import, read the recipe's synthetic data and build its model, then train one step.
 FIRST_STEP = """
 import os, sys, time
@@ -267,7 +279,8 @@ def main() -> None:
     if not given.sections:
         head = f"# Speed\n\nWritten by `python benchmarks/speed.py`; {as_line(about())}."
         RESULTS.write_text("\n\n".join([head, FAIRNESS, *parts]))
-        print(f"written to {RESULTS}")
+        README.write_text(with_table(README.read_text(), RESULTS.read_text()))
+        print(f"written to {RESULTS}, and the table of {README}")
 
 
 if __name__ == "__main__":

@@ -111,3 +111,11 @@ def test_every_argument_of_the_interface_is_documented():
         assert documented[: len(inspect.signature(function).parameters)] == list(
             inspect.signature(function).parameters
         )
+
+
+def test_the_readmes_table_of_speed_is_a_part_of_the_results():
+    readme, results = (ROOT / name for name in ("README.md", "benchmarks/RESULTS.md"))
+    block = readme.read_text().split("<!-- speed -->")[1].split("<!-- end of speed -->")[0]
+    rows = [line for line in block.splitlines() if line.startswith("|")]
+    assert len(rows) > 5
+    assert set(rows) <= set(results.read_text().splitlines())

@@ -14,7 +14,7 @@ import tensorflow as tf
 from kerasdist import scaffold
 
 
-@pytest.mark.parametrize("template", ["image", "audio"])
+@pytest.mark.parametrize("template", ["image", pytest.param("audio", marks=pytest.mark.slow)])
 def test_a_newcomers_path(command, template, tmp_path):
     """new, edit, fit, evaluate, export."""
     done = command("new", "mine", "--template", template)

@@ -202,7 +202,7 @@ def use_float64():
 
 
 QUICK = settings(
-    max_examples=20,
+    max_examples=12,
     phases=[Phase.explicit, Phase.generate],  # a failing case is small already
     deadline=None,
     derandomize=True,
