@@ -205,6 +205,15 @@ def many_steps(rounds: int = 10, steps: int = 100_000) -> str:
     return "\n".join(lines)
 
 
+def versions_of(torch_python: str | None) -> dict[str, str]:
+    """Of the packages of the other interpreter."""
+    if torch_python is None:
+        return {}
+    code = f"import importlib.metadata as m; print(*map(m.version, {OF_TORCH!r}))"
+    output = subprocess.run([torch_python, "-c", code], check=True, capture_output=True, text=True)
+    return dict(zip(OF_TORCH, output.stdout.split(), strict=True))
+
+
 def with_table(readme: str, results: str) -> str:
     """The README with a part of the results between its two marks."""
     lines = results.split("## mlp")[1].split("## ")[0].splitlines()
@@ -277,7 +286,9 @@ def main() -> None:
         parts.append(f"## {name}\n\n{meaning}\n\n{run()}\n")
         print(parts[-1], flush=True)
     if not given.sections:
-        head = f"# Speed\n\nWritten by `python benchmarks/speed.py`; {as_line(about())}."
+        facts = about()
+        facts["versions"] |= versions_of(given.torch_python)
+        head = f"# Speed\n\nWritten by `python benchmarks/speed.py`; {as_line(facts)}."
         RESULTS.write_text("\n\n".join([head, FAIRNESS, *parts]))
         README.write_text(with_table(README.read_text(), RESULTS.read_text()))
         print(f"written to {RESULTS}, and the table of {README}")
