@@ -11,7 +11,7 @@ import tensorflow as tf
 from kerasdist import pure, sums
 from kerasdist.devices import Placement
 from kerasdist.models import Example
-from kerasdist.updates import SMALL
+from kerasdist.sums import SMALL
 
 
 def leaves(structure: Any) -> list[Any]:

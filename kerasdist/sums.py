@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+# Elements of a tensor, or of a model's state. Below, the number of operations is what takes time;
+# above, their size.
+SMALL = 2**16
 # The name under which operations of the reduction are found in a trace.
 ALL_REDUCE = "all_reduce"
 

@@ -9,10 +9,8 @@ import keras
 import tensorflow as tf
 
 from kerasdist import pure
+from kerasdist.sums import SMALL
 
-# Elements of a tensor, or of a model's state. Below, the number of operations is what takes time;
-# above, their size.
-SMALL = 2**16
 # Values by role ("trainable", "optimizer" ...).
 State = Mapping[str, list]
 
