@@ -237,8 +237,9 @@ class Recovery:
         return None
 
     def close(self) -> None:
-        """Writes what was handed over, also after an error in the training."""
+        """Writes what was handed over, also after an error in the training; tells a failure."""
         self._saver.wait()
+        self._notice()
         self._saver.close()
         self._folder.close()
 

@@ -761,7 +761,7 @@ def test_foreign_files_among_the_checkpoints_stay_and_links_are_not_followed(
     (foreign / "tmp-something" / "manifest.json").write_text("mine")
     (foreign / "tmp-save-00000004-1-mine").mkdir()
     # A good checkpoint, newer than any of the run, but not its own; and where it will save, too.
-    (foreign / "step-00000010").symlink_to(elsewhere / "checkpoints" / "step-00000010")
+    (foreign / "step-00000012").symlink_to(elsewhere / "checkpoints" / "step-00000010")
     (foreign / "tmp-old-00000014-99999999-0123abcd").symlink_to(elsewhere / "checkpoints")
     before = {k: v for k, v in contents(foreign).items() if "step-0000" not in k}
     links = [path for path in foreign.iterdir() if path.is_symlink()]
@@ -771,8 +771,9 @@ def test_foreign_files_among_the_checkpoints_stay_and_links_are_not_followed(
         fit(run, callbacks=[At({13: lambda: 1 / 0})])
     fit(run)
     out = capsys.readouterr().out
-    assert out.count("skipped the checkpoint step-00000010: it is a link") == 1
-    assert "could not write a checkpoint: Received a checkpoint of step 10" in out
+    assert out.count("skipped the checkpoint step-00000012: it is a link") == 2
+    # The last one before the error: no later one takes its place, or hides that it failed.
+    assert "could not write a checkpoint: Received a checkpoint of step 12" in out, out
     assert {k: v for k, v in contents(foreign).items() if "step-0000" not in k} == before
     assert len(links) == 2
     assert all(path.is_symlink() for path in links)
