@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import kerasdist
+from kerasdist import training
 
 RANDOM = np.random.default_rng(5)
 IMAGES = RANDOM.normal(size=(21, 8, 8, 3)).astype("float32")
@@ -35,6 +36,22 @@ def fit(dropout=0.2, **options):
         model, (IMAGES, LABELS), batch_size=8, epochs=2, progress=False, **options
     )
     return model.get_weights(), history.history
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_xla_compiles_only_if_it_is_on(jit, monkeypatch):
+    engines = []
+
+    class Recorded(training.Engine):
+        def __init__(self, *args):
+            super().__init__(*args)
+            engines.append(self)
+
+    monkeypatch.setattr(training, "Engine", Recorded)
+    fit(devices=1, jit=jit)
+    (traced,) = engines[0].train_loop._list_all_concrete_functions()
+    functions = traced.graph.as_graph_def().library.function
+    assert any(f.attr["_XlaMustCompile"].b for f in functions) is jit
 
 
 def test_it_is_the_same_maths():

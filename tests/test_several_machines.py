@@ -784,7 +784,9 @@ def test_twenty_kills_change_nothing(recipe, on_one_device, tmp_path):
         output, code = finish(launcher, 400)
         assert code == 0, output
         assert trained(run) == whole
-        for port in set(re.findall(r"127\.0\.0\.1:(\d+)", output)):
+        ports = set(re.findall(r"(?:127\.0\.0\.1|localhost):(\d+)", output))
+        assert ports, output
+        for port in ports:
             assert not connects("127.0.0.1", int(port))
 
 
