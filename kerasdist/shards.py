@@ -132,14 +132,16 @@ class Terms:
             if gradient is not None
         ]
         state = [_state_term(value, shard, index) for value in forward.changed.values()]
-        metrics = list(forward.metrics)
-        self._packing = sums.Packing.of([loss, *dense, *state, *metrics])
-        self._num_metrics = len(metrics)
-        if self._packed and self._packing.num_elements <= SMALL:
+        terms = [loss, *dense, *state, *forward.metrics]
+        self._packing = sums.Packing.of(terms)
+        self._num_metrics = len(forward.metrics)
+        is_float = all(term.dtype.is_floating for term in terms)
+        if self._packed and is_float and self._packing.num_elements <= SMALL:
             # All of it at once, which is quicker: an empty shard's loss and gradients are 0 anyway.
-            vectors = self._packing.pack([loss, *dense, *state, *metrics])
-            return [if_any(shard, vector) for vector in vectors]
-        terms = [loss, *dense, *(if_any(shard, term) for term in (*state, *metrics))]
+            return [if_any(shard, vector) for vector in self._packing.pack(terms)]
+        # Whole numbers of the state are shard 0's, also if that has no examples.
+        state = [if_any(shard, term) if term.dtype.is_floating else term for term in state]
+        terms = [loss, *dense, *state, *(if_any(shard, metric) for metric in forward.metrics)]
         return self._packing.pack(terms) if self._packed else terms
 
     def checked_vectors(self, totals: list[tf.Tensor]) -> list[tf.Tensor] | None:

@@ -142,3 +142,28 @@ def test_a_nan_is_named_and_nothing_is_written(other_path):
         kerasdist.fit(model, (X * 1e6, Y), devices=2, batch_size=8, progress=False)
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Counts(keras.layers.Layer):
+    """Counts its calls in a whole number."""
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(
+            name="calls", dtype="int32", initializer="zeros", trainable=False
+        )
+
+    def call(self, inputs):
+        self.calls.assign(self.calls + 1)
+        return inputs
+
+
+@pytest.mark.parametrize("small", [0, 2**16])
+def test_a_whole_number_counts_steps_whose_first_shard_is_empty(small, monkeypatch):
+    for module in (updates, shards):
+        monkeypatch.setattr(module, "SMALL", small)
+    model = keras.Sequential([keras.Input((6,)), Counts(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = (X[:7], Y[:7].astype("float32"))  # The last batch has 3 examples for 4 shards.
+    kerasdist.fit(model, data, batch_size=4, shards=4, devices=2, epochs=1, progress=False)
+    assert int(model.layers[0].calls) == 2
