@@ -1,4 +1,5 @@
-"""What is replaced in Keras while a step is traced: losses and optimizers that know of shards."""
+"""What is replaced in Keras while a step is traced: losses and optimizers that know of shards, and
+what is quicker on a CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from kerasdist.pure import kernels
+from kerasdist.pure import kernels, recurrence
 
 Tensors = Sequence[tf.Tensor]
 
@@ -121,10 +122,28 @@ def _mean_update_state(self, values, sample_weight=None):
     return _keras_mean_update(self, values, sample_weight)
 
 
-def _convolution(*args, **kwargs):
+def _is_on_cpu() -> bool:
     shard = _current_shard()
-    is_quicker = shard is not None and shard.on_cpu
-    return (kernels.convolution if is_quicker else kernels.tensorflow_convolution)(*args, **kwargs)
+    return shard is not None and shard.on_cpu
+
+
+def _convolution(*args, **kwargs):
+    convolve = kernels.convolution if _is_on_cpu() else kernels.tensorflow_convolution
+    return convolve(*args, **kwargs)
+
+
+def _max_pool(*args, **kwargs):
+    pool = kernels.max_pool if _is_on_cpu() else kernels.tensorflow_max_pool
+    return pool(*args, **kwargs)
+
+
+def _inner_loop(keras_loop):
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        if _is_on_cpu() and recurrence.can_project(self):
+            return recurrence.loop(self, sequences, initial_state, mask)
+        return keras_loop(self, sequences, initial_state, mask, training)
+
+    return inner_loop
 
 
 def _variable_key(self, variable):
@@ -183,6 +202,9 @@ def _apply_patches() -> None:
     _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
     _replace(keras.metrics.Mean, "update_state", _mean_update_state)
     _replace(tf.nn, "convolution", _convolution)
+    _replace(tf.nn, "max_pool", _max_pool)
+    for layer in (keras.layers.GRU, keras.layers.LSTM):
+        _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
 
 
 def _undo_patches() -> None:
