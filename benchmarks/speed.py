@@ -44,7 +44,7 @@ PLANS: dict[str, tuple[int, list[tuple[str, int]]]] = {
         [
             *[(name, 1) for name in (*OURS, *OF_TORCH[:2])],
             *[(name, 2) for name in OURS],
-            ("kerasdist", 4),
+            *[(name, 4) for name in ("kerasdist", "bare")],
         ],
     ),
     "recurrent": (
@@ -52,7 +52,7 @@ PLANS: dict[str, tuple[int, list[tuple[str, int]]]] = {
         [
             *[(name, 1) for name in (*OURS, *OF_TORCH[:2])],
             *[(name, 2) for name in OURS],
-            ("kerasdist", 4),
+            *[(name, 4) for name in ("kerasdist", "bare")],
         ],
     ),
     **{
@@ -75,9 +75,15 @@ rounds, ± is half of the interquartile range, ratios are medians of the ratios 
 rounds. Devices are logical CPUs of the same cores: several cannot be faster than one. "bare" is
 one compiled loop over a `tf.data` pipeline that a careful user would write (forward, gradient,
 Keras's optimizer, loss and accuracy, a check that gradients are finite); on several devices with
-`strategy.run`. "deterministic" is kerasdist with `deterministic=True`. Accelerate and PyTorch run
-the loop of PyTorch's tutorial with a `DataLoader` of the same process; Lightning its `Trainer`
-with nothing on the disk and no progress bar. GPUs were not at hand: nothing here was run on one."""
+`strategy.run`. "deterministic" is kerasdist with `deterministic=True`, which cuts every batch into
+the same 4 shards on any number of devices. Accelerate and PyTorch run the loop of PyTorch's
+tutorial with a `DataLoader` of the same process; Lightning its `Trainer` with nothing on the disk
+and no progress bar. GPUs were not at hand: nothing here was run on one.
+
+Where kerasdist is quicker than the bare loop, it is so by other kernels for the same maths on CPUs
+(`kerasdist/pure`): the gradient by a convolution's input, that of max-pooling, and the inputs of
+GRU and LSTM. What PyTorch is ahead by where it is, is time within operations: its convolutions
+(oneDNN with blocked memory layouts) and its GRU, one operation for a whole sequence."""
 
 
 @dataclass
@@ -179,9 +185,21 @@ def table(workload: str, contestants: list[Contestant]) -> str:
         if each is not None:
             lines += [
                 "",
-                f"{count} devices: {1 / ratio(each, one):.2f} of one device's examples/s.",
+                f"{count} devices: {1 / ratio(each, one):.2f} of one device's examples/s"
+                f"{_by_bare(each, found.get(('bare', count)))}.",
             ]
     return "\n".join(lines)
+
+
+def _by_bare(each: Contestant, bare: Contestant | None) -> str:
+    return "" if bare is None else f", {1 / ratio(each, bare):.2f} of the bare loop's on as many"
+
+
+def saving() -> str:
+    """What a checkpoint costs, by `benchmarks/saving.py`."""
+    command = [sys.executable, str(HERE / "saving.py"), "--only", "saving"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return "\n".join(line for line in output.splitlines() if line.startswith("|"))
 
 
 def many_steps(rounds: int = 10, steps: int = 100_000) -> str:
@@ -276,6 +294,7 @@ def main() -> None:
         "Processes from their start to their end, in turns.",
         lambda: start_up(given.rounds),
     )
+    sections["checkpoints"] = ("`python benchmarks/saving.py`, on the default preset.", saving)
     parser.add_argument("sections", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--torch-python")
