@@ -4,8 +4,8 @@ python benchmarks/kernels.py [--batch 128]
 
 The gradient by a convolution's input as a convolution with the mirrored kernel, that of max-pooling
 with a compiled search (`kerasdist/pure/kernels.py`), and GRU and LSTM with their inputs multiplied
-at once (`kerasdist/pure/recurrence.py`; by all of its variables, too). Both ways are timed in turns;
-printed are the medians, and their ratio.
+at once (`kerasdist/pure/recurrence.py`; by all of their variables, too). Both ways are timed in
+turns; printed are the medians, and their ratio.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def gradient(function, shape, variables):
 
     random = np.random.default_rng(0)
     inputs = tf.constant(random.normal(size=shape), tf.float32)
-    upstream = tf.constant(random.normal(size=function(inputs).shape), tf.float32)
+    upstream = tf.constant(random.normal(size=tf.function(function)(inputs).shape), tf.float32)
     return lambda: compute(inputs, upstream)
 
 
