@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")  # Of functions made in loops.
     kernels.MIN_CHANNELS = kernels.MIN_POOLED = 1  # Shows where it would not pay, too.
     random = np.random.default_rng(0)
     print(facts.as_line(facts.about()))
