@@ -1,7 +1,7 @@
 """How fast kerasdist trains beside Keras, a bare TensorFlow loop, Lightning and Accelerate.
 
 python benchmarks/speed.py                       # everything, and benchmarks/RESULTS.md
-python benchmarks/speed.py mlp --rounds 3        # one workload, printed only
+python benchmarks/speed.py mlp start-up          # only these parts of it
 python benchmarks/speed.py --torch-python PYTHON # with PyTorch, Lightning and Accelerate
 
 Each contestant is a process, and their rounds take turns: what else the machine does slows all of
@@ -67,7 +67,11 @@ MEANINGS = {
     "recurrent": "The layers of recipes/audio, batches of 64 clips of 30 steps.",
     **{f"variables-{n}": f"A chain of small layers with {n} variables." for n in (10, 100, 1000)},
 }
-FAIRNESS = """\
+HEAD = """\
+# Speed
+
+Written by `python benchmarks/speed.py`; below each part is when and where.
+
 All contestants of a workload have the same layers, optimizer, batch size and arrays in memory,
 shuffled, and compute the loss and the accuracy of each epoch. Each is a process of its own; their
 rounds take turns, so that what else the machine does slows all of them. Times are medians of the
@@ -232,14 +236,21 @@ def versions_of(torch_python: str | None) -> dict[str, str]:
     return dict(zip(OF_TORCH, output.stdout.split(), strict=True))
 
 
+def parts_of(results: str) -> dict[str, str]:
+    """The sections of RESULTS.md by their names."""
+    return {
+        name: body.strip()
+        for name, _, body in (part.partition("\n") for part in results.split("\n## ")[1:])
+    }
+
+
 def with_table(readme: str, results: str) -> str:
     """The README with a part of the results between its two marks."""
-    lines = results.split("## mlp")[1].split("## ")[0].splitlines()
+    lines = parts_of(results)["mlp"].strip().splitlines()
     table = [line for line in lines if line.startswith("|") and "deterministic" not in line]
     before, rest = readme.split("<!-- speed -->\n")
     _, after = rest.split("<!-- end of speed -->\n")
-    written = results.splitlines()[2].removeprefix("Written by ")
-    block = "\n".join([*table, "", f"({written})"])
+    block = "\n".join([*table, "", f"`python benchmarks/speed.py`; {lines[-1]}"])
     return f"{before}<!-- speed -->\n{block}\n<!-- end of speed -->\n{after}"
 
 
@@ -299,18 +310,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--torch-python")
     given = parser.parse_args()
-    parts = []
+    versions = versions_of(given.torch_python)
     for name in given.sections or sections:
         meaning, run = sections[name]
-        parts.append(f"## {name}\n\n{meaning}\n\n{run()}\n")
-        print(parts[-1], flush=True)
-    if not given.sections:
         facts = about()
-        facts["versions"] |= versions_of(given.torch_python)
-        head = f"# Speed\n\nWritten by `python benchmarks/speed.py`; {as_line(facts)}."
-        RESULTS.write_text("\n\n".join([head, FAIRNESS, *parts]))
-        README.write_text(with_table(README.read_text(), RESULTS.read_text()))
-        print(f"written to {RESULTS}, and the table of {README}")
+        facts["versions"] |= versions
+        part = f"{meaning}\n\n{run()}\n\n{as_line(facts)}."
+        print(f"## {name}\n\n{part}\n", flush=True)
+        # At once: what was measured is not lost if the next part fails.
+        parts = (parts_of(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: part}
+        ordered = [f"## {name}\n\n{parts[name]}" for name in sections if name in parts]
+        RESULTS.write_text("\n\n".join([HEAD, *ordered]) + "\n")
+    README.write_text(with_table(README.read_text(), RESULTS.read_text()))
+    print(f"written to {RESULTS}, and the table of {README}")
 
 
 if __name__ == "__main__":
