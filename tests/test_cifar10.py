@@ -135,6 +135,28 @@ def test_each_image_is_flipped_in_every_other_epoch(augmentation):
     assert flipped(2) == flipped(0)
 
 
+def test_a_cutout_is_a_square_of_the_mean_colour_within_the_image(augmentation):
+    x = images(60)
+    batch = {"image": tf.constant(x), "index": tf.range(len(x))}
+
+    def moved(**options):
+        return augmentation.translate_and_flip(batch, SEED, tf.constant(0), **options)["image"]
+
+    plain, cut = moved().numpy(), moved(cutout=12).numpy()
+    assert cut.dtype == np.uint8
+    mean = np.round(part("whitening").MEAN).astype("uint8")
+    corners = set()
+    for before, after in zip(plain, cut, strict=True):
+        rows, columns = (np.any(before != after, axis=axes).nonzero()[0] for axes in ((1, 2), (0, 2)))
+        top, left = rows.min(), columns.min()
+        expected = before.copy()
+        expected[top : top + 12, left : left + 12] = mean
+        np.testing.assert_array_equal(after, expected)
+        assert (np.ptp(rows), np.ptp(columns)) == (11, 11)
+        corners.add((int(top), int(left)))
+    assert len(corners) > 40
+
+
 def test_the_tutorials_distortions(augmentation):
     """An image is a crop, perhaps flipped, plus a brightness, times a contrast around the mean."""
     x = images(60)

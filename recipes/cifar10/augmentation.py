@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from .whitening import MEAN
+
 IMAGE_SIZE = 32
 
 
@@ -35,10 +37,13 @@ def tutorial(batch, seed, crop_size: int = 24):
     return {**batch, "image": (images - mean) * contrast + mean}
 
 
-def translate_and_flip(batch, seed, epoch, *, pixels: int = 2, first_flips: int = 0):
+def translate_and_flip(
+    batch, seed, epoch, *, pixels: int = 2, first_flips: int = 0, cutout: int = 0
+):
     """Moves images by up to `pixels` (the border reflected) and flips each in every other epoch.
 
-    Whether an image is flipped in the first epoch depends on its `index` and `first_flips`.
+    Whether an image is flipped in the first epoch depends on its `index` and `first_flips`. With
+    `cutout`, a square of that side is then painted over, at a random place within the image.
 
     Example:
         >>> images = tf.reshape(tf.range(32 * 32 * 3), (1, 32, 32, 3))
@@ -57,7 +62,21 @@ def translate_and_flip(batch, seed, epoch, *, pixels: int = 2, first_flips: int 
     steps = tf.range(IMAGE_SIZE)
     rows = _reflected(top[:, None] + steps)
     images = take(images, rows, _turned(_reflected(left[:, None] + steps), flipped))
-    return {**batch, "image": tf.ensure_shape(images, (None, IMAGE_SIZE, IMAGE_SIZE, 3))}
+    images = tf.ensure_shape(images, (None, IMAGE_SIZE, IMAGE_SIZE, 3))
+    if cutout:
+        images = _cut_out(images, seed, cutout)
+    return {**batch, "image": images}
+
+
+def _cut_out(images, seed, size: int):
+    """A square of each image in the mean colour: of no pattern, and near zero for the network."""
+    num = tf.shape(images)[0]
+    top, left = (_integers(seed, i, num, IMAGE_SIZE - size + 1)[:, None] for i in (2, 3))
+    steps = tf.range(IMAGE_SIZE)
+    in_rows = (steps >= top) & (steps < top + size)
+    in_columns = (steps >= left) & (steps < left + size)
+    is_cut = in_rows[:, :, None, None] & in_columns[:, None, :, None]
+    return tf.where(is_cut, tf.cast(tf.round(tf.constant(MEAN)), images.dtype), images)
 
 
 def views(images):

@@ -10,7 +10,7 @@ from kerasdist import KerasdistError, OptimizerConfig
 # What each preset sets; anything else keeps its default below, and any option overrides both.
 PRESETS = {
     "fast": {},
-    "accurate": {"widths": (64, 256, 256), "epochs": 16},
+    "accurate": {"widths": (64, 256, 256), "cutout": 12, "epochs": 24},
     "tutorial": {
         "network": "tutorial",
         "augmentation": "tutorial",
@@ -56,6 +56,10 @@ class Config(OptimizerConfig):
             "help": "shift (by up to 2 pixels, and every image flipped in every other epoch), "
             "tutorial (random crop, flip, brightness, contrast) or none"
         },
+    )
+    cutout: int = field(
+        default=0,
+        metadata={"help": "shift: side of a square of each image that is painted over, or 0"},
     )
     crop_size: int = field(
         default=24, metadata={"help": "tutorial: side of what the network sees, at most 32"}
@@ -119,6 +123,7 @@ class Config(OptimizerConfig):
         super().__post_init__()
         for name, lowest, highest in (
             ("crop_size", 1, 32),
+            ("cutout", 0, 32),
             ("convolutions", 1, None),
             ("num_train", 1, None),
             ("num_validation", 1, None),

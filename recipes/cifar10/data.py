@@ -92,7 +92,9 @@ def build_augment(config):
     if config.augmentation == "shift":
 
         def augment(batch, seed, epoch):
-            return augmentation.translate_and_flip(batch, seed, epoch, first_flips=config.seed)
+            return augmentation.translate_and_flip(
+                batch, seed, epoch, first_flips=config.seed, cutout=config.cutout
+            )
 
         return augment
     if config.augmentation == "tutorial":
