@@ -239,10 +239,24 @@ def preparation(
             )
         elif share is not None:
             dataset = dataset.map(lambda *batch: _part(share, batch, needs_whole))
-        return dataset.prefetch(stream.read_ahead)
+        return _without_tuning(dataset.prefetch(stream.read_ahead))
 
     is_changed = check is not None or augment is not None or share is not None
     return Preparation(prepare, not is_changed and not has_unread(model, known))
+
+
+def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Without tf.data's tuning of `AUTOTUNE`, unless the dataset's own options ask for it.
+
+    Then `AUTOTUNE` is the number of cores. Deleting a tuned iterator waits, in every other case,
+    until its tuning thread wakes up by itself, after 1.3, 2.6, 5.1 ... seconds of its life: at the
+    end of each pass, for up to half of the pass's time (TF 2.21).
+    """
+    if dataset.options().autotune.enabled is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 @tf.autograph.experimental.do_not_convert

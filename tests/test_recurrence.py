@@ -1,4 +1,4 @@
-"""GRU and LSTM whose inputs are multiplied at once: Keras's maths, in every use of the layers."""
+"""GRU and LSTM as one operation over time: Keras's maths, in every use of the layers."""
 
 import keras
 import numpy as np
@@ -14,7 +14,6 @@ CASES = [
     {"return_sequences": True, "go_backwards": True},
     {"return_sequences": True, "return_state": True},
     {"use_bias": False},
-    {"activation": "relu", "recurrent_activation": "softmax"},
     {"zero_output_for_mask": True, "return_sequences": True},
 ]
 
@@ -38,27 +37,75 @@ def results(layer, inputs, mask, initial_state, loop=None):
     return [tensor.numpy() for part in compute(tf.constant(inputs)) for tensor in part]
 
 
-@pytest.mark.parametrize("masked", [False, True])
+MASKS = {
+    "none": None,
+    "at the end": np.arange(5) < np.array([[5], [2], [4]]),
+    "anywhere": np.array([[0, 1, 0, 1, 1], [1, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool),
+}
+
+
+@pytest.mark.parametrize("masked", MASKS)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
         *((keras.layers.GRU, options) for options in CASES),
-        *((keras.layers.GRU, {"reset_after": False, **options}) for options in CASES[:5]),
         *((keras.layers.LSTM, options) for options in CASES),
     ],
 )
 def test_outputs_and_gradients_are_kerass(kind, options, masked):
     random = np.random.default_rng(0)
     inputs = random.normal(size=(3, 5, 4))
-    mask = tf.constant(np.arange(5) < np.array([[5], [2], [4]])) if masked else None
+    mask = MASKS[masked]
+    mask = None if mask is None else tf.constant(mask)
     layer = kind(6, dtype="float64", bias_initializer="random_normal", **options)
     layer.build(inputs.shape)
     states = [random.normal(size=(3, 6)) for _ in tf.nest.flatten(layer.state_size)]
-    assert recurrence.can_project(layer)
+    assert recurrence.is_quick(layer)
     theirs = results(layer, inputs, mask, states)
     ours = results(layer, inputs, mask, states, recurrence.loop)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_a_gradient_of_a_gradient_is_kerass(kind):
+    inputs = np.random.default_rng(0).normal(size=(3, 5, 4))
+    layer = kind(6, dtype="float64")
+    layer.build(inputs.shape)
+    states = [tf.zeros((3, 6), tf.float64) for _ in tf.nest.flatten(layer.state_size)]
+    variables = [v.value for v in layer.trainable_variables]
+
+    @tf.function
+    def penalised(inputs, loop):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                loss = tf.reduce_sum(tf.sin(loop(layer, inputs, states, None)[1]))
+            penalty = tf.reduce_sum(tf.square(inner.gradient(loss, inputs)))
+        return outer.gradient(penalty, variables)
+
+    both = [
+        penalised(tf.constant(inputs), loop)
+        for loop in (recurrence.loop, lambda layer, *args: layer.inner_loop(*args))
+    ]
+    for a, b in zip(*both, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_one_trace_serves_batches_of_every_size_and_length(kind):
+    layer = kind(6, dtype="float64", return_sequences=True)
+    layer.build((None, None, 4))
+    spec = tf.TensorSpec((None, None, 4), tf.float64)
+
+    @tf.function(input_signature=[spec])
+    def outputs(inputs):
+        states = layer.get_initial_state(tf.shape(inputs)[0])
+        return recurrence.loop(layer, inputs, states, None)[1]
+
+    for shape in ((3, 5, 4), (1, 2, 4), (4, 1, 4)):
+        inputs = np.random.default_rng(0).normal(size=shape)
+        np.testing.assert_allclose(outputs(inputs), layer(inputs), rtol=1e-11, atol=1e-13)
 
 
 class OwnCell(keras.layers.GRUCell):
@@ -75,6 +122,9 @@ class OwnLayer(keras.layers.LSTM):
         keras.layers.GRU(4, dropout=0.1),
         keras.layers.LSTM(4, recurrent_dropout=0.1),
         keras.layers.GRU(4, unroll=True),
+        keras.layers.GRU(4, reset_after=False),
+        keras.layers.GRU(4, activation="relu"),
+        keras.layers.LSTM(4, recurrent_activation="hard_sigmoid"),
         keras.layers.GRU(4, dtype="mixed_bfloat16"),
         keras.layers.RNN(OwnCell(4)),
         OwnLayer(4),
@@ -82,7 +132,7 @@ class OwnLayer(keras.layers.LSTM):
 )
 def test_others_are_left_to_keras(layer):
     layer.build((2, 5, 3))
-    assert not recurrence.can_project(layer)
+    assert not recurrence.is_quick(layer)
 
 
 def recurrent(kind):

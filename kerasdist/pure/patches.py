@@ -139,7 +139,7 @@ def _max_pool(*args, **kwargs):
 
 def _inner_loop(keras_loop):
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        if _is_on_cpu() and recurrence.can_project(self):
+        if _is_on_cpu() and recurrence.is_quick(self):
             return recurrence.loop(self, sequences, initial_state, mask)
         return keras_loop(self, sequences, initial_state, mask, training)
 

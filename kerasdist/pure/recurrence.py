@@ -1,89 +1,245 @@
-"""GRU and LSTM with their inputs multiplied at once. The maths is Keras's, rounding apart.
+"""GRU and LSTM as one operation over time, for CPUs. The maths is Keras's, rounding apart.
 
-Keras multiplies the inputs of each moment by the kernel within the loop over time. None of that
-waits for the moment before, so here it is one product before the loop, and one for its gradient.
+Keras multiplies the inputs of each moment within the loop over time, and TensorFlow's gradient of
+that loop adds to the kernels' gradients at each moment. None of that waits for the moment before or
+after: here it is one product before each loop and one after it. Within the loops only what a state
+hands to the next is left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend as keras_backend
 
 
-def can_project(layer: keras.layers.RNN) -> bool:
+def is_quick(layer: keras.layers.RNN) -> bool:
     """Whether `loop` computes what the layer's own `inner_loop` does."""
     cell = layer.cell
-    if (type(layer), type(cell)) not in _KINDS or cell.implementation != 2 or layer.unroll:
+    if (type(layer), type(cell)) not in _KINDS or layer.unroll:
         return False
+    activations = (cell.recurrent_activation, cell.activation)
+    is_usual = activations == (keras.activations.sigmoid, keras.activations.tanh)
     has_dropout = cell.dropout or cell.recurrent_dropout
-    return cell.compute_dtype in ("float32", "float64") and not has_dropout
+    is_float = cell.compute_dtype in ("float32", "float64")
+    return is_usual and is_float and not has_dropout and getattr(cell, "reset_after", True)
 
 
 def loop(layer: keras.layers.RNN, sequences, initial_state, mask) -> Any:
     """As `inner_loop` of a Keras layer: the last output, all outputs, and the last states."""
     cell = layer.cell
-    step, input_bias = _KINDS[type(layer), type(cell)]
-    projected = tf.tensordot(sequences, tf.convert_to_tensor(cell.kernel), 1)
-    if cell.use_bias:
-        projected += input_bias(cell)
-    return keras_backend.rnn(
-        lambda inputs, states: step(cell, inputs, states),
-        projected,
-        list(tf.nest.flatten(initial_state)),
-        go_backwards=layer.go_backwards,
-        mask=mask,
-        input_length=sequences.shape[1],
-        zero_output_for_mask=layer.zero_output_for_mask,
-        return_all_outputs=layer.return_sequences,
+    over_time, biases_of = _KINDS[type(layer), type(cell)]
+    inputs = tf.transpose(sequences, [1, 0, 2])
+    if mask is not None:
+        mask = tf.transpose(tf.reshape(tf.cast(mask, tf.bool), tf.shape(sequences)[:2]))[..., None]
+    if layer.go_backwards:
+        inputs = tf.reverse(inputs, [0])
+        mask = None if mask is None else tf.reverse(mask, [0])
+    kernel = tf.convert_to_tensor(cell.kernel)
+    recurrent_kernel = tf.convert_to_tensor(cell.recurrent_kernel)
+    input_bias, *recurrent_bias = biases_of(cell, kernel)
+    start = [tf.convert_to_tensor(state) for state in tf.nest.flatten(initial_state)]
+    projected = tf.tensordot(inputs, kernel, 1) + input_bias
+    outputs, *last = over_time(projected, recurrent_kernel, *recurrent_bias, *start, mask)
+    states = [outputs[-1], *last]
+    if mask is not None:
+        # A masked moment keeps the state. Its output is that of the last one that was not, or zero.
+        has_output = mask if layer.zero_output_for_mask else tf.cumsum(tf.cast(mask, tf.int32)) > 0
+        outputs = tf.where(has_output, outputs, tf.zeros_like(outputs))
+    last_output = outputs[-1]
+    if not layer.return_sequences:
+        outputs = last_output[tf.newaxis]
+    return last_output, tf.transpose(outputs, [1, 0, 2]), states
+
+
+def _gru_biases(cell, kernel) -> list[tf.Tensor]:
+    return tf.unstack(tf.convert_to_tensor(cell.bias)) if cell.use_bias else [_no_bias(kernel)] * 2
+
+
+def _lstm_biases(cell, kernel) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(cell.bias) if cell.use_bias else _no_bias(kernel)]
+
+
+def _no_bias(kernel) -> tf.Tensor:
+    return tf.zeros(kernel.shape[1:], kernel.dtype)
+
+
+# Functions of their own, for the reason that `kernels._convolution` is one.
+@tf.function(autograph=False)
+def _gru(projected, kernel, bias, start, mask) -> Any:
+    """The states of all moments."""
+    units = kernel.shape[0]
+
+    def gates(projected, inner):
+        """Update, reset, candidate, and what was reset."""
+        for_gates, for_candidate = tf.split(projected, [2 * units, units], -1)
+        inner_gates, inner_candidate = tf.split(inner, [2 * units, units], -1)
+        update, reset = tf.split(tf.sigmoid(for_gates + inner_gates), 2, -1)
+        return update, reset, tf.tanh(for_candidate + reset * inner_candidate), inner_candidate
+
+    @tf.custom_gradient
+    def compute(projected, kernel, bias, start):
+        def step(given, states):
+            (before,) = states
+            inner = tf.nn.bias_add(tf.matmul(before, kernel), bias)
+            update, _, candidate, _ = gates(given[0], inner)
+            after = candidate + update * (before - candidate)
+            after = after if mask is None else tf.where(given[1], after, before)
+            return [after], [after]
+
+        given = [projected] if mask is None else [projected, mask]
+        _, (states,) = _over_time(step, given, [start])
+
+        def gradient(upstream):
+            before = _earlier(start, states)
+            inner = tf.tensordot(before, kernel, 1) + bias
+            update, reset, candidate, inner_candidate = gates(projected, inner)
+            kept, changed = update, 1 - update
+            if mask is not None:
+                kept = tf.where(mask, update, tf.ones_like(update))
+                changed = 1 - kept
+            by_candidate = changed * (1 - tf.square(candidate))
+            by_update = changed * update * (before - candidate)
+            by_reset = by_candidate * inner_candidate * reset * (1 - reset)
+            by_inner = tf.stack([by_update, by_reset, by_candidate * reset], 2)
+
+            def step(given, states):
+                of_state, by_inner, kept = given
+                total = states[0] + of_state
+                of_inner = tf.reshape(total[:, tf.newaxis] * by_inner, [-1, 3 * units])
+                of_before = tf.matmul(of_inner, kernel, transpose_b=True) + total * kept
+                return [of_before], [total]
+
+            (of_start,), (of_states,) = _over_time(
+                step, [upstream, by_inner, kept], [tf.zeros_like(start)], backwards=True
+            )
+            of_inner = tf.reshape(of_states[:, :, tf.newaxis] * by_inner, [-1, 3 * units])
+            of_gates = of_inner[:, : 2 * units]
+            of_candidate = tf.reshape(of_states * by_candidate, [-1, units])
+            return (
+                tf.reshape(tf.concat([of_gates, of_candidate], -1), tf.shape(projected)),
+                _of_kernel(before, of_inner),
+                tf.reduce_sum(of_inner, 0),
+                of_start,
+            )
+
+        return states, gradient
+
+    return (compute(projected, kernel, bias, start),)
+
+
+@tf.function(autograph=False)
+def _lstm(projected, kernel, start, start_carry, mask) -> Any:
+    """The states of all moments, and the last carry."""
+    units = kernel.shape[0]
+
+    def gates(summed):
+        let_in, forget, candidate, let_out = tf.split(summed, 4, -1)
+        return tf.sigmoid(let_in), tf.sigmoid(forget), tf.tanh(candidate), tf.sigmoid(let_out)
+
+    @tf.custom_gradient
+    def compute(projected, kernel, start, start_carry):
+        def step(given, states):
+            before, carry_before = states
+            let_in, forget, candidate, let_out = gates(given[0] + tf.matmul(before, kernel))
+            carry = forget * carry_before + let_in * candidate
+            after = let_out * tf.tanh(carry)
+            if mask is not None:
+                after = tf.where(given[1], after, before)
+                carry = tf.where(given[1], carry, carry_before)
+            return [after, carry], [after, carry]
+
+        given = [projected] if mask is None else [projected, mask]
+        (_, last_carry), (states, carries) = _over_time(step, given, [start, start_carry])
+
+        def gradient(upstream, of_last_carry):
+            before, carry_before = _earlier(start, states), _earlier(start_carry, carries)
+            let_in, forget, candidate, let_out = gates(projected + tf.tensordot(before, kernel, 1))
+            carry = tf.tanh(carries)
+            by_let_out = carry * let_out * (1 - let_out)
+            by_carry = let_out * (1 - tf.square(carry))
+            by_let_in = candidate * let_in * (1 - let_in)
+            by_forget = carry_before * forget * (1 - forget)
+            by_candidate = let_in * (1 - tf.square(candidate))
+            by_sum = [by_let_in, by_forget, by_candidate, by_let_out]
+            kept = []
+            if mask is not None:
+                inside = tf.cast(mask, projected.dtype)
+                by_sum = [inside * by for by in by_sum]
+                by_carry = inside * by_carry
+                forget = tf.where(mask, forget, tf.ones_like(forget))
+                kept = [1 - inside]
+            by_sum = tf.stack(by_sum, 2)
+
+            def of_sums(of_carry, total, by_sum):
+                """Three of the four are by the carry, and one by the state."""
+                both = [of_carry, of_carry, of_carry, total]
+                return tf.reshape(tf.stack(both, -2) * by_sum, [-1, 4 * units])
+
+            def step(given, states):
+                of_state, by_sum, by_carry, forget, *kept = given
+                total = states[0] + of_state
+                of_carry = states[1] + total * by_carry
+                of_before = tf.matmul(of_sums(of_carry, total, by_sum), kernel, transpose_b=True)
+                if kept:
+                    of_before += total * kept[0]
+                return [of_before, of_carry * forget], [total, of_carry]
+
+            given = [upstream, by_sum, by_carry, forget, *kept]
+            (of_start, of_start_carry), (of_states, of_carries) = _over_time(
+                step, given, [tf.zeros_like(start), of_last_carry], backwards=True
+            )
+            of_sum = of_sums(of_carries, of_states, by_sum)
+            return (
+                tf.reshape(of_sum, tf.shape(projected)),
+                _of_kernel(before, of_sum),
+                of_start,
+                of_start_carry,
+            )
+
+        return (states, last_carry), gradient
+
+    return compute(projected, kernel, start, start_carry)
+
+
+def _over_time(step: Callable, given: list, start: list, *, backwards: bool = False) -> Any:
+    """`step(given of the moment, states)`, moment by moment, returns new states and a record.
+
+    Of both lists, of states and of tensors like them: the last states, and the records of all.
+    """
+    num_moments = given[0].shape[0] or tf.shape(given[0])[0]
+
+    def array(like: tf.Tensor) -> tf.TensorArray:
+        return tf.TensorArray(like.dtype, num_moments, element_shape=like.shape)
+
+    inputs = [array(values[0]).unstack(values) for values in given]
+
+    def body(count, states, records):
+        moment = num_moments - 1 - count if backwards else count
+        states, record = step([each.read(moment) for each in inputs], states)
+        records = [each.write(moment, value) for each, value in zip(records, record, strict=True)]
+        return count + 1, states, records
+
+    _, states, records = tf.while_loop(
+        lambda count, *_: count < num_moments,
+        body,
+        (tf.constant(0), list(start), [array(state) for state in start]),
+        maximum_iterations=num_moments,
     )
+    return states, [each.stack() for each in records]
 
 
-def _gru_input_bias(cell) -> tf.Tensor:
-    bias = tf.convert_to_tensor(cell.bias)
-    return bias[0] if cell.reset_after else bias
+def _earlier(start: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+    return tf.concat([start[tf.newaxis], states[:-1]], 0)
 
 
-def _gru_step(cell, projected, states):
-    (before,) = states
-    kernel = tf.convert_to_tensor(cell.recurrent_kernel)
-    for_update, for_reset, for_candidate = tf.split(projected, 3, -1)
-    if cell.reset_after:
-        inner = tf.matmul(before, kernel)
-        if cell.use_bias:
-            inner += tf.convert_to_tensor(cell.bias)[1]
-        inner_update, inner_reset, inner_candidate = tf.split(inner, 3, -1)
-    else:
-        gates, candidate_kernel = tf.split(kernel, [2 * cell.units, cell.units], -1)
-        inner_update, inner_reset = tf.split(tf.matmul(before, gates), 2, -1)
-    update = cell.recurrent_activation(for_update + inner_update)
-    reset = cell.recurrent_activation(for_reset + inner_reset)
-    if cell.reset_after:
-        inner_candidate = reset * inner_candidate
-    else:
-        inner_candidate = tf.matmul(reset * before, candidate_kernel)
-    candidate = cell.activation(for_candidate + inner_candidate)
-    after = update * before + (1 - update) * candidate
-    return after, [after]
-
-
-def _lstm_input_bias(cell) -> tf.Tensor:
-    return tf.convert_to_tensor(cell.bias)
-
-
-def _lstm_step(cell, projected, states):
-    before, carry = states
-    inner = tf.matmul(before, tf.convert_to_tensor(cell.recurrent_kernel))
-    let_in, forget, candidate, let_out = tf.split(projected + inner, 4, -1)
-    forgetting = cell.recurrent_activation(forget) * carry
-    carry = forgetting + cell.recurrent_activation(let_in) * cell.activation(candidate)
-    after = cell.recurrent_activation(let_out) * cell.activation(carry)
-    return after, [after, carry]
+def _of_kernel(before: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(tf.reshape(before, [-1, before.shape[-1]]), upstream, transpose_a=True)
 
 
 _KINDS: dict[tuple[type, type], tuple[Any, Any]] = {
-    (keras.layers.GRU, keras.layers.GRUCell): (_gru_step, _gru_input_bias),
-    (keras.layers.LSTM, keras.layers.LSTMCell): (_lstm_step, _lstm_input_bias),
+    (keras.layers.GRU, keras.layers.GRUCell): (_gru, _gru_biases),
+    (keras.layers.LSTM, keras.layers.LSTMCell): (_lstm, _lstm_biases),
 }
