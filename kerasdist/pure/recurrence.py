@@ -72,30 +72,26 @@ def _gru(projected, kernel, bias, start, mask) -> Any:
     """The states of all moments."""
     units = kernel.shape[0]
 
-    def gates(projected, inner):
-        """Update, reset, candidate, and what was reset."""
-        for_gates, for_candidate = tf.split(projected, [2 * units, units], -1)
-        inner_gates, inner_candidate = tf.split(inner, [2 * units, units], -1)
-        update, reset = tf.split(tf.sigmoid(for_gates + inner_gates), 2, -1)
-        return update, reset, tf.tanh(for_candidate + reset * inner_candidate), inner_candidate
-
     @tf.custom_gradient
     def compute(projected, kernel, bias, start):
         def step(given, states):
             (before,) = states
             inner = tf.nn.bias_add(tf.matmul(before, kernel), bias)
-            update, _, candidate, _ = gates(given[0], inner)
+            for_gates, for_candidate = tf.split(given[0], [2 * units, units], -1)
+            inner_gates, inner_candidate = tf.split(inner, [2 * units, units], -1)
+            gates = tf.sigmoid(for_gates + inner_gates)
+            update, reset = tf.split(gates, 2, -1)
+            candidate = tf.tanh(for_candidate + reset * inner_candidate)
             after = candidate + update * (before - candidate)
             after = after if mask is None else tf.where(given[1], after, before)
-            return [after], [after]
+            return [after], [after, gates, candidate, inner_candidate]
 
         given = [projected] if mask is None else [projected, mask]
-        _, (states,) = _over_time(step, given, [start])
+        _, (states, gates, candidate, inner_candidate) = _over_time(step, given, [start])
 
         def gradient(upstream):
             before = _earlier(start, states)
-            inner = tf.tensordot(before, kernel, 1) + bias
-            update, reset, candidate, inner_candidate = gates(projected, inner)
+            update, reset = tf.split(gates, 2, -1)
             kept, changed = update, 1 - update
             if mask is not None:
                 kept = tf.where(mask, update, tf.ones_like(update))
@@ -116,10 +112,10 @@ def _gru(projected, kernel, bias, start, mask) -> Any:
                 step, [upstream, by_inner, kept], [tf.zeros_like(start)], backwards=True
             )
             of_inner = tf.reshape(of_states[:, :, tf.newaxis] * by_inner, [-1, 3 * units])
-            of_gates = of_inner[:, : 2 * units]
             of_candidate = tf.reshape(of_states * by_candidate, [-1, units])
+            of_projected = tf.concat([of_inner[:, : 2 * units], of_candidate], -1)
             return (
-                tf.reshape(tf.concat([of_gates, of_candidate], -1), tf.shape(projected)),
+                tf.reshape(of_projected, tf.shape(projected)),
                 _of_kernel(before, of_inner),
                 tf.reduce_sum(of_inner, 0),
                 of_start,
@@ -143,20 +139,21 @@ def _lstm(projected, kernel, start, start_carry, mask) -> Any:
     def compute(projected, kernel, start, start_carry):
         def step(given, states):
             before, carry_before = states
-            let_in, forget, candidate, let_out = gates(given[0] + tf.matmul(before, kernel))
+            summed = given[0] + tf.matmul(before, kernel)
+            let_in, forget, candidate, let_out = gates(summed)
             carry = forget * carry_before + let_in * candidate
             after = let_out * tf.tanh(carry)
             if mask is not None:
                 after = tf.where(given[1], after, before)
                 carry = tf.where(given[1], carry, carry_before)
-            return [after, carry], [after, carry]
+            return [after, carry], [after, carry, summed]
 
         given = [projected] if mask is None else [projected, mask]
-        (_, last_carry), (states, carries) = _over_time(step, given, [start, start_carry])
+        (_, last_carry), (states, carries, sums) = _over_time(step, given, [start, start_carry])
 
         def gradient(upstream, of_last_carry):
             before, carry_before = _earlier(start, states), _earlier(start_carry, carries)
-            let_in, forget, candidate, let_out = gates(projected + tf.tensordot(before, kernel, 1))
+            let_in, forget, candidate, let_out = gates(sums)
             carry = tf.tanh(carries)
             by_let_out = carry * let_out * (1 - let_out)
             by_carry = let_out * (1 - tf.square(carry))
@@ -207,25 +204,23 @@ def _lstm(projected, kernel, start, start_carry, mask) -> Any:
 def _over_time(step: Callable, given: list, start: list, *, backwards: bool = False) -> Any:
     """`step(given of the moment, states)`, moment by moment, returns new states and a record.
 
-    Of both lists, of states and of tensors like them: the last states, and the records of all.
+    Both are lists. The last states, and the records of all moments.
     """
     num_moments = given[0].shape[0] or tf.shape(given[0])[0]
 
-    def array(like: tf.Tensor) -> tf.TensorArray:
-        return tf.TensorArray(like.dtype, num_moments, element_shape=like.shape)
-
-    inputs = [array(values[0]).unstack(values) for values in given]
-
     def body(count, states, records):
         moment = num_moments - 1 - count if backwards else count
-        states, record = step([each.read(moment) for each in inputs], states)
+        states, record = step([tf.gather(values, moment) for values in given], states)
         records = [each.write(moment, value) for each, value in zip(records, record, strict=True)]
         return count + 1, states, records
 
+    # What a step records is known only after one; this one is not computed.
+    _, like = step([values[0] for values in given], start)
+    records = [tf.TensorArray(t.dtype, num_moments, element_shape=t.shape) for t in like]
     _, states, records = tf.while_loop(
         lambda count, *_: count < num_moments,
         body,
-        (tf.constant(0), list(start), [array(state) for state in start]),
+        (tf.constant(0), list(start), records),
         maximum_iterations=num_moments,
     )
     return states, [each.stack() for each in records]
