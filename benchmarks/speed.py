@@ -84,10 +84,10 @@ the same 4 shards on any number of devices. Accelerate and PyTorch run the loop 
 tutorial with a `DataLoader` of the same process; Lightning its `Trainer` with nothing on the disk
 and no progress bar. GPUs were not at hand: nothing here was run on one.
 
-Where kerasdist is quicker than the bare loop, it is so by other kernels for the same maths on CPUs
-(`kerasdist/pure`): the gradient by a convolution's input, that of max-pooling, and the inputs of
-GRU and LSTM. What PyTorch is ahead by where it is, is time within operations: its convolutions
-(oneDNN with blocked memory layouts) and its GRU, one operation for a whole sequence."""
+Convolutions are the same operations of oneDNN for all TensorFlow contestants, and take nearly all of
+the time: nobody can be much ahead there. oneDNN is on for all of them, as kerasdist turns it on
+(TensorFlow itself does so only for processors with AVX512-VNNI and newer). Recurrent layers are one
+operation over time here, with a gradient of its own (`kerasdist/pure/recurrence.py`)."""
 
 
 @dataclass

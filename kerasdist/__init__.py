@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,11 @@ def _is_command() -> bool:
         return sys.orig_argv[sys.orig_argv.index("-m") + 1] == "kerasdist"
     return os.path.basename(name) == "kerasdist"
 
+
+if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64"):
+    # TensorFlow itself turns oneDNN on for processors with AVX512-VNNI and their like only. With
+    # AVX2, too, the gradient of a convolution takes a half to a seventh of the time by it.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.

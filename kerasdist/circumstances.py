@@ -2,9 +2,9 @@
 
 Tried on TF 2.21 (CPU, `deterministic`, one device): another number of threads within an operation
 changes them, because kernels add up in as many parts; other vector instructions of the processor
-do, and so does XLA where TensorFlow's own settings turn it on (`compile(jit_compile=True)` has no
-effect here). How many steps run in one compiled call, threads between operations and
-`TF_ENABLE_ONEDNN_OPTS` did not.
+and oneDNN (`TF_ENABLE_ONEDNN_OPTS`) do, and so does XLA where TensorFlow's own settings turn it on
+(`compile(jit_compile=True)` has no effect here). How many steps run in one compiled call and
+threads between operations did not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
 
 from kerasdist import __version__
 
@@ -60,7 +61,7 @@ def _num_threads() -> int:
 
 
 def _processor() -> str:
-    """Its name and instructions, where the system says so."""
+    """Its name and instructions, where the system says so, and whose kernels TensorFlow uses."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -70,4 +71,5 @@ def _processor() -> str:
     )
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     name = fields.get("model name", "unknown")
-    return " ".join([name, *(word for word in _INSTRUCTIONS if word in flags)])
+    kernels = ["oneDNN"] if _pywrap_util_port.IsMklEnabled() else []
+    return " ".join([name, *(word for word in _INSTRUCTIONS if word in flags), *kernels])

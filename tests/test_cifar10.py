@@ -147,7 +147,9 @@ def test_a_cutout_is_a_square_of_the_mean_colour_within_the_image(augmentation):
     mean = np.round(part("whitening").MEAN).astype("uint8")
     corners = set()
     for before, after in zip(plain, cut, strict=True):
-        rows, columns = (np.any(before != after, axis=axes).nonzero()[0] for axes in ((1, 2), (0, 2)))
+        rows, columns = (
+            np.any(before != after, axis=axes).nonzero()[0] for axes in ((1, 2), (0, 2))
+        )
         top, left = rows.min(), columns.min()
         expected = before.copy()
         expected[top : top + 12, left : left + 12] = mean

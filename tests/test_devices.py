@@ -2,6 +2,7 @@
 
 import logging
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.devices import place, resolve_names
+
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
 @pytest.mark.parametrize(
@@ -183,3 +186,27 @@ def test_the_command_shows_memory_logical_cpus_and_what_cuda_may_see(command, mo
     first, *_ = command("devices", "--json").objects
     assert first["memory_bytes"] > 2**28
     assert first["cuda_visible_devices"] is None
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is for x86 here")
+@pytest.mark.parametrize(
+    ("imports", "given", "expected"),
+    [
+        ("kerasdist", {}, "1"),
+        ("kerasdist", {ONEDNN: "0"}, "0"),
+        ("tensorflow, kerasdist", {}, "None"),
+    ],
+)
+def test_onednn_is_on_where_kerasdist_comes_before_tensorflow(imports, given, expected, tmp_path):
+    # A module of that name will do: TensorFlow takes seconds.
+    (tmp_path / "tensorflow.py").touch()
+    left_out = (ONEDNN, "KERASDIST_LOGICAL_CPUS")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {imports}, os; print(os.environ.get({ONEDNN!r}))"],
+        env={**environment, **given, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected

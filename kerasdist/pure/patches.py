@@ -16,7 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from kerasdist.pure import kernels, recurrence
+from kerasdist.pure import recurrence
 
 Tensors = Sequence[tf.Tensor]
 
@@ -28,7 +28,8 @@ class Shard:
     `num_examples` counts the shard's own examples (0 for an empty shard, which runs on a borrowed
     one), `weight` is their share of the global batch. `global_denominators` are the denominators of
     losses that do not divide by the number of examples, over the whole global batch; None while
-    they are being collected into `local_denominators`. `on_cpu` chooses the kernels.
+    they are being collected into `local_denominators`. `on_cpu` chooses how recurrent
+    layers are computed.
     """
 
     num_examples: tf.Tensor
@@ -122,24 +123,10 @@ def _mean_update_state(self, values, sample_weight=None):
     return _keras_mean_update(self, values, sample_weight)
 
 
-def _is_on_cpu() -> bool:
-    shard = _current_shard()
-    return shard is not None and shard.on_cpu
-
-
-def _convolution(*args, **kwargs):
-    convolve = kernels.convolution if _is_on_cpu() else kernels.tensorflow_convolution
-    return convolve(*args, **kwargs)
-
-
-def _max_pool(*args, **kwargs):
-    pool = kernels.max_pool if _is_on_cpu() else kernels.tensorflow_max_pool
-    return pool(*args, **kwargs)
-
-
 def _inner_loop(keras_loop):
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        if _is_on_cpu() and recurrence.is_quick(self):
+        shard = _current_shard()
+        if shard is not None and shard.on_cpu and recurrence.is_quick(self):
             return recurrence.loop(self, sequences, initial_state, mask)
         return keras_loop(self, sequences, initial_state, mask, training)
 
@@ -201,8 +188,6 @@ def _apply_patches() -> None:
     _replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
     _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
     _replace(keras.metrics.Mean, "update_state", _mean_update_state)
-    _replace(tf.nn, "convolution", _convolution)
-    _replace(tf.nn, "max_pool", _max_pool)
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
 

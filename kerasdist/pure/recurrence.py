@@ -66,7 +66,8 @@ def _no_bias(kernel) -> tf.Tensor:
     return tf.zeros(kernel.shape[1:], kernel.dtype)
 
 
-# Functions of their own, for the reason that `kernels._convolution` is one.
+# Functions of their own: TensorFlow keeps a custom gradient, and the graph it is in, for ever. Here
+# that is one small graph for each kind of layer, not a whole step for each fit.
 @tf.function(autograph=False)
 def _gru(projected, kernel, bias, start, mask) -> Any:
     """The states of all moments."""
