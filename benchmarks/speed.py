@@ -84,10 +84,10 @@ the same 4 shards on any number of devices. Accelerate and PyTorch run the loop 
 tutorial with a `DataLoader` of the same process; Lightning its `Trainer` with nothing on the disk
 and no progress bar. GPUs were not at hand: nothing here was run on one.
 
-Convolutions are the same operations of oneDNN for all TensorFlow contestants, and take nearly all of
-the time: nobody can be much ahead there. oneDNN is on for all of them, as kerasdist turns it on
-(TensorFlow itself does so only for processors with AVX512-VNNI and newer). Recurrent layers are one
-operation over time here, with a gradient of its own (`kerasdist/pure/recurrence.py`)."""
+Convolutions are the same operations of oneDNN for all that use TensorFlow, and nearly all of the
+time: nobody can be much ahead there. oneDNN is on for all of them, as kerasdist turns it on
+(TensorFlow itself does so for processors with AVX512-VNNI or newer only). Recurrent layers are one
+operation over time in kerasdist, with a gradient of its own (`kerasdist/pure/recurrence.py`)."""
 
 
 @dataclass
@@ -307,7 +307,7 @@ def main() -> None:
     )
     sections["checkpoints"] = ("`python benchmarks/saving.py`, on the default preset.", saving)
     parser.add_argument("sections", nargs="*", choices=[*sections, []], default=[])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--torch-python")
     given = parser.parse_args()
     versions = versions_of(given.torch_python)
