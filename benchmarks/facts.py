@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 
 def about() -> dict[str, Any]:
     names = ("tensorflow", "keras", "numpy")
     return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}",
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": [round(load, 2) for load in os.getloadavg()],
         "date": time.strftime("%Y-%m-%d"),
         "versions": {
@@ -20,6 +22,17 @@ def about() -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in names},
         },
     }
+
+
+def _processor() -> str:
+    """Its name, and the widest instructions for which kernels have code of their own."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.machine()
+    name = re.search(r"model name\s*: (.*)", text)
+    found = [each for each in ("amx_tile", "avx512_bf16", "avx512_vnni", "avx2") if each in text]
+    return ", ".join([name[1] if name else platform.machine(), *found[:1]])
 
 
 def as_line(facts: dict[str, Any]) -> str:
