@@ -34,10 +34,10 @@ class Cut:
     def __init__(self, example: Example, shards: int, placement: Placement, replica, span=None):
         self.example = example
         if span is None:
-            self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int32)[0]
+            self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
             self._first_row = tf.constant(0, tf.int64)
         else:
-            self.num_global, self._first_row = tf.cast(span[0], tf.int32), span[1]
+            self.num_global, self._first_row = span[0], span[1]
         self.shards = shards
         self.per_replica = shards // placement.num_replicas
         self._first = replica * self.per_replica
@@ -51,10 +51,9 @@ class Cut:
                 self.num_global, self.num_global, denominators, on_cpu=not self._on_host
             )
             return tf.convert_to_tensor(index), self.example, shard
-        # 64 bits: index times examples may pass 2**31.
-        n, i = tf.cast(self.num_global, tf.int64), tf.cast(index, tf.int64)
+        n, i = self.num_global, tf.cast(index, tf.int64)
         begin, end = i * n // self.shards, (i + 1) * n // self.shards
-        count = tf.cast(end - begin, tf.int32)
+        count = end - begin
         begin = tf.minimum(begin, n - 1)
         size = tf.maximum(end - begin, 1)
         begin -= self._first_row

@@ -63,12 +63,9 @@ class State:
             return self._placement.strategy.experimental_local_results(variable)
         return (variable,)
 
-    def read(self, *roles: str) -> dict[str, list[tf.Tensor]]:
-        """Values in a step, on one replica (of all roles by default)."""
-        return {
-            role: [v.read_value() for v in self._variables[role]]
-            for role in roles or self._variables
-        }
+    def read(self) -> dict[str, list[tf.Tensor]]:
+        """Values in a step by role, on one replica."""
+        return {role: [v.read_value() for v in owned] for role, owned in self._variables.items()}
 
     def first(self, role: str) -> list[tf.Tensor]:
         """Values on the first device."""

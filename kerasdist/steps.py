@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -178,9 +179,9 @@ class Engine:
         return status, count, loss, self._flags([flags for _, _, _, flags in results])
 
     def _observed_step(self, found):
-        def run(replica, batch):
+        def run(replica, batch, before):
             observer = observing.Observer(self.model, self.roles)
-            return *self._train_replica(replica, batch, observer), observer.seen
+            return *self._train_replica(replica, batch, before, observer), observer.seen
 
         with pure.patched():
             results = self._run(run, loops.first_of(found))
@@ -194,7 +195,7 @@ class Engine:
 
     def _test_loop(self, batches, num_steps, use_ema):
         def run(batch):
-            return self._run(lambda replica, b: self._test_replica(replica, b, use_ema), batch)[0]
+            return self._run(partial(self._test_replica, use_ema=use_ema), batch)[0]
 
         with pure.patched():
             return over_batches(batches, num_steps, run)
@@ -204,15 +205,20 @@ class Engine:
             return self._run(self._predict_replica, batch)
 
     def _run(self, function: Callable, batch) -> tuple:
-        """`function(replica, batch)` on every replica: a tuple of their results."""
+        """`function(replica, batch, values of the state)` on every replica: their results."""
         strategy = self.placement.strategy
         if strategy is None:
             with tf.device(self.placement.names[0]):
-                return (function(0, batch),)
+                return (function(0, batch, self.state.read()),)
+        before = None
+        if self.placement.shares_memory:  # One state, read once for all of them.
+            with tf.device(self.placement.names[0]):
+                before = self.state.read()
 
         def on_replica(batch):
             pure.use_global_seed_generator(self._seed_generator)
-            return function(tf.distribute.get_replica_context().replica_id_in_sync_group, batch)
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return function(replica, batch, before or self.state.read())
 
         results = strategy.run(on_replica, args=(batch,))
         columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
@@ -226,13 +232,14 @@ class Engine:
         """`(batch, span)`: a worker's part of a batch comes with its place in it."""
         return (batch, None) if self.placement.workers is None else batch
 
-    def _train_replica(self, replica, batch, observer: observing.Observer | None = None):
+    def _train_replica(
+        self, replica, batch, before: dict[str, list], observer: observing.Observer | None = None
+    ):
         """One step on one replica: shards, reduction, finite check, clipping, update, EMA."""
         settings = self.settings
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        before = self.state.read()
         trainable, other = before["trainable"], before["other"]
         optimizer = updates.Update(self.model.optimizer, self.roles, before["optimizer"])
         seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
@@ -277,7 +284,7 @@ class Engine:
             check = updates.Check(checked, vectors)
 
             def new_state():
-                given = zip(self.roles.trainable, trainable, strict=True)
+                given = zip(self.roles.trainable, before["trainable"], strict=True)
                 new = [changed.get(id(v), t) for v, t in given]
                 clipped = updates.clip(gradients, settings.clip_norm)
                 new, new_optimizer = optimizer.update(self.roles, clipped, new)
@@ -338,13 +345,12 @@ class Engine:
 
         return context.merge_call(merge, args=(own, rows))
 
-    def _test_replica(self, replica, batch, use_ema: bool):
+    def _test_replica(self, replica, batch, before: dict[str, list], *, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
         settings = self.settings
         batch, span = self._apart(batch)
         example = read(self.model, batch)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        before = self.state.read()
         trainable, other = before["ema" if use_ema else "trainable"], before["other"]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
@@ -377,20 +383,15 @@ class Engine:
         count = tf.cast(cut.num_global, tf.int64)
         return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
 
-    def _predict_replica(self, replica, batch):
+    def _predict_replica(self, replica, batch, before: dict[str, list]):
         batch, span = self._apart(batch)
         example = read(self.model, batch, need_targets=False)
         example = Example(example.args, example.x, None, None)
         cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
         index, part, shard = cut.shard(0, None)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
-        before = self.state.read("trainable", "other")
-        outputs = pure.predict(
-            self.model,
-            self.roles,
-            (before["trainable"], before["other"], seeds.of_shard(index)),
-            part,
-        )
+        state = (before["trainable"], before["other"], seeds.of_shard(index))
+        outputs = pure.predict(self.model, self.roles, state, part)
         return outputs, shard.num_examples
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
