@@ -110,7 +110,7 @@ class Mlp:
 class Convolutions:
     """The layers of the CIFAR-10 tutorial without its normalisation, batches of 128 images."""
 
-    batch_size, num_examples = 128, 2_560
+    batch_size, num_examples = 128, 12_800
 
     @staticmethod
     def data() -> tuple[np.ndarray, np.ndarray]:
@@ -162,9 +162,9 @@ class Convolutions:
 
 
 class Recurrent:
-    """The recurrent layers of recipes/audio, on clips of one length, batches of 64."""
+    """The recurrent layers of recipes/audio, on as many clips, of one length, batches of 64."""
 
-    batch_size, num_examples = 64, 1_280
+    batch_size, num_examples = 64, 2_700
 
     @staticmethod
     def data() -> tuple[np.ndarray, np.ndarray]:
