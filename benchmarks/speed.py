@@ -152,10 +152,14 @@ def measure(workload: str, given: argparse.Namespace) -> list[Contestant]:
             for contestant in contestants:
                 contestant.go()
     finally:
-        for contestant in contestants:
-            contestant.process.kill()
-            contestant.process.wait()
+        stop(contestants)
     return contestants
+
+
+def stop(contestants: list[Contestant]) -> None:
+    for contestant in contestants:
+        contestant.process.kill()
+        contestant.process.wait()
 
 
 def ratio(one: Contestant, other: Contestant) -> float:
@@ -208,25 +212,27 @@ def saving() -> str:
 
 def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
     """Time a step and memory over a million steps of the tiny MLP, and then by a new process."""
-    old = launch("kerasdist", "mlp", 1, steps, sys.executable)
-    old.answer()
+    contestants = [launch("kerasdist", "mlp", 1, steps, sys.executable)]
+    (old,) = contestants
     lines, memory = ["| steps | µs a step | memory |", "|---|---|---|"], []
-    for number in range(1, rounds + 1):
-        memory.append(old.go()["now"])
-        if number % shown == 0:
-            print(f"many steps: round {number} of {rounds}", file=sys.stderr)
-            each = 1e6 * statistics.median(old.seconds[-shown:]) / steps
-            lines.append(f"| {number * steps:,} | {each:.0f} | {memory[-1] / 2**20:,.1f} MB |")
-    # Beside a process that is at its beginning: the machine itself may have become slower.
-    new = launch("kerasdist", "mlp", 1, steps, sys.executable)
-    new.answer()
-    old.seconds.clear()
-    for _ in range(rounds // shown):
-        for contestant in (old, new):
-            contestant.go()
-    for contestant in (old, new):
-        contestant.process.kill()
-        contestant.process.wait()
+    try:
+        old.answer()
+        for number in range(1, rounds + 1):
+            memory.append(old.go()["now"])
+            if number % shown == 0:
+                print(f"many steps: round {number} of {rounds}", file=sys.stderr)
+                each = 1e6 * statistics.median(old.seconds[-shown:]) / steps
+                lines.append(f"| {number * steps:,} | {each:.0f} | {memory[-1] / 2**20:,.1f} MB |")
+        # Beside a process that is at its beginning: the machine itself may have become slower.
+        new = launch("kerasdist", "mlp", 1, steps, sys.executable)
+        contestants.append(new)
+        new.answer()
+        old.seconds.clear()
+        for _ in range(rounds // shown):
+            for contestant in contestants:
+                contestant.go()
+    finally:
+        stop(contestants)
     lines += [
         "",
         f"After them, in turns with a new process: {ratio(old, new):.2f} of its time. Memory "

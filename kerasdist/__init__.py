@@ -90,8 +90,9 @@ def _is_command() -> bool:
 
 
 if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64"):
-    # TensorFlow itself turns oneDNN on for processors with AVX512-VNNI and their like only. With
-    # AVX2, too, the gradient of a convolution takes a half to a seventh of the time by it.
+    # TensorFlow itself turns oneDNN on for processors with AVX512-VNNI and their like only. Kept to
+    # AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`), too, it took 0.6 of the time of a step of convolutions
+    # without it (`benchmarks/speed.py convolutions`, bare loop, TF 2.21).
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():

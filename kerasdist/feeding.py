@@ -248,9 +248,9 @@ def preparation(
 def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Without tf.data's tuning of `AUTOTUNE`, unless the dataset's own options ask for it.
 
-    Then `AUTOTUNE` is the number of cores. Deleting a tuned iterator waits, in every other case,
-    until its tuning thread wakes up by itself, after 1.3, 2.6, 5.1 ... seconds of its life: at the
-    end of each pass, for up to half of the pass's time (TF 2.21).
+    Then as many calls run in parallel as there are cores (tried with two). Deleting a tuned
+    iterator often waits until its tuning thread wakes up by itself, after 0.3, 0.6, 1.3, 2.6 ...
+    seconds of its life: at the end of a pass, and for up to as long as that took (TF 2.21).
     """
     if dataset.options().autotune.enabled is not None:
         return dataset

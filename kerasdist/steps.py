@@ -284,7 +284,7 @@ class Engine:
             check = updates.Check(checked, vectors)
 
             def new_state():
-                given = zip(self.roles.trainable, before["trainable"], strict=True)
+                given = zip(self.roles.trainable, trainable, strict=True)
                 new = [changed.get(id(v), t) for v, t in given]
                 clipped = updates.clip(gradients, settings.clip_norm)
                 new, new_optimizer = optimizer.update(self.roles, clipped, new)
@@ -317,7 +317,7 @@ class Engine:
             own_loss, *_ = terms_of_step.split(own)
             where = (replica, self.placement.num_replicas)
             observer.look(batch, span, *where, own_loss, gradients, trainable, optimizer.values)
-        return status, tf.cast(cut.num_global, tf.int64), loss, flags
+        return status, cut.num_global, loss, flags
 
     def _over_replicas(self, own: list, rows: list, finish: Callable) -> Any:
         """`finish(totals, sums of replicas, rows of all)`, on every replica or once for all."""
@@ -380,8 +380,7 @@ class Engine:
                 return tf.constant(REACHED) + 0
 
         status = self._over_replicas(own, rows, finish)
-        count = tf.cast(cut.num_global, tf.int64)
-        return status, count, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
+        return status, cut.num_global, tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
 
     def _predict_replica(self, replica, batch, before: dict[str, list]):
         batch, span = self._apart(batch)
