@@ -103,6 +103,11 @@ class Placement:
         """Whether its several devices need no copies, and one update does for all of them."""
         return self.strategy is not None and self.workers is None and not self.is_gpu
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether each of its devices has a copy of the state."""
+        return self.strategy is not None and not self.shares_memory
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Where the engine's own variables are created."""

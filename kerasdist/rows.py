@@ -17,6 +17,10 @@ class Rows(NamedTuple):
     `order` has the numbers of the rows; None if they come as they are. Arrays and order are
     variables: a tensor would be handed from step to step of the loop, which costs operations.
 
+    With `of_one_size`, batches that all have as many rows come with their size known, which saves
+    a third of the operations of a small step. What is known is computed beforehand, though, into
+    other bits than where it is not known (a quotient becomes a product).
+
     Example:
         >>> import tensorflow as tf
         >>> arrays, order = (tf.Variable(values) for values in ([5, 6, 7], [2, 0, 1]))
@@ -29,6 +33,7 @@ class Rows(NamedTuple):
     order: tf.Variable | None
     position: tf.Tensor
     size: int
+    of_one_size: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -41,9 +46,23 @@ class Rows(NamedTuple):
 
     def batch(self, number: tf.Tensor) -> Any:
         """The `number`-th of the pass."""
+        if self.of_one_size and self.num_rows % self.size == 0:
+            return self._full_batch(number)
         first = number * self.size
         end = tf.minimum(first + self.size, self.num_rows)
         if self.order is None:
             return tf.nest.map_structure(lambda v: v[first:end], self.arrays)
         chosen = self.order[first:end]
+        return tf.nest.map_structure(lambda v: tf.gather(v, chosen), self.arrays)
+
+    def _full_batch(self, number: tf.Tensor) -> Any:
+        if self.order is None:
+            first = number * self.size
+
+            def rows_of(array):
+                begin = [first, *[0] * (len(array.shape) - 1)]
+                return tf.slice(array, begin, [self.size, *array.shape[1:]])
+
+            return tf.nest.map_structure(rows_of, self.arrays)
+        chosen = tf.gather(tf.reshape(self.order, [-1, self.size]), number)
         return tf.nest.map_structure(lambda v: tf.gather(v, chosen), self.arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class Cut:
 
     def __init__(self, example: Example, shards: int, placement: Placement, replica, span=None):
         self.example = example
+        self._num_known = None if span is not None else leaves(example.args)[0].shape[0]
         if span is None:
             self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
             self._first_row = tf.constant(0, tf.int64)
@@ -51,12 +53,14 @@ class Cut:
                 self.num_global, self.num_global, denominators, on_cpu=not self._on_host
             )
             return tf.convert_to_tensor(index), self.example, shard
-        n, i = self.num_global, tf.cast(index, tf.int64)
-        begin, end = i * n // self.shards, (i + 1) * n // self.shards
-        count = end - begin
-        begin = tf.minimum(begin, n - 1)
-        size = tf.maximum(end - begin, 1)
-        begin -= self._first_row
+        known = tf.get_static_value(index)
+        if self._num_known is not None and known is not None:
+            begin, size, count = _range(self._num_known, int(known), self.shards, min, max)
+            whole: Any = self._num_known
+        else:
+            whole, i = self.num_global, tf.cast(index, tf.int64)
+            begin, size, count = _range(whole, i, self.shards, tf.minimum, tf.maximum)
+            begin -= self._first_row
 
         def slice_rows(tensor):
             if self._on_host:  # Only the slice travels to the GPU.
@@ -72,8 +76,16 @@ class Cut:
             _map(slice_rows, e.y),
             _map(slice_rows, e.sample_weight),
         )
-        shard = pure.Shard(count, self.num_global, denominators, on_cpu=not self._on_host)
-        return index, part, shard
+        shard = pure.Shard(count, whole, denominators, on_cpu=not self._on_host)
+        return tf.convert_to_tensor(index), part, shard
+
+
+def _range(n, index, shards: int, minimum, maximum) -> tuple:
+    """First row, number of rows, and how many of them count."""
+    begin, end = index * n // shards, (index + 1) * n // shards
+    count = end - begin
+    begin = minimum(begin, n - 1)
+    return begin, maximum(end - begin, 1), count
 
 
 class Seeds:
@@ -109,7 +121,7 @@ class Terms:
 
     def __init__(self, roles: pure.Parts, packed: bool):
         self._roles = roles
-        self._packed = packed
+        self.is_packed = packed
         self._packing = sums.Packing((), ())
         self._has_gradient: list[bool] = []
         self._changed: list[int] = []
@@ -135,23 +147,47 @@ class Terms:
         self._packing = sums.Packing.of(terms)
         self._num_metrics = len(forward.metrics)
         is_float = all(term.dtype.is_floating for term in terms)
-        if self._packed and is_float and self._packing.num_elements <= SMALL:
+        if self.is_packed and is_float and self._packing.num_elements <= SMALL:
             # All of it at once, which is quicker: an empty shard's loss and gradients are 0 anyway.
             return [if_any(shard, vector) for vector in self._packing.pack(terms)]
         # Whole numbers of the state are shard 0's, also if that has no examples.
         state = [if_any(shard, term) if term.dtype.is_floating else term for term in state]
         terms = [loss, *dense, *state, *(if_any(shard, metric) for metric in forward.metrics)]
-        return self._packing.pack(terms) if self._packed else terms
+        return self._packing.pack(terms) if self.is_packed else terms
 
     def checked_vectors(self, totals: list[tf.Tensor]) -> list[tf.Tensor] | None:
         """All floats of the sums but the metrics, if they are packed."""
-        if not self._packed:
+        if not self.is_packed:
             return None
         return self._packing.without_last(self._num_metrics, totals)
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the terms are one vector, in which the gradients of all variables are a part."""
+        trainable = {id(v) for v in self._roles.trainable}
+        return (
+            self.is_packed
+            and all(self._has_gradient)
+            and trainable.isdisjoint(self._changed)
+            and self._packing.vector_dtypes == ("float32",)
+        )
+
+    def blocks(self, totals: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`(loss, gradients, metric deltas)`, the last two as vectors, if `is_joined`."""
+        sizes = [math.prod(shape) for shape in self._packing.shapes]
+        end = len(sizes) - self._num_metrics
+        count = 1 + len(self._has_gradient)
+        of_blocks = [1, sum(sizes[1:count]), sum(sizes[count:end]), sum(sizes[end:])]
+        loss, gradients, _, deltas = tf.split(totals[0], of_blocks)
+        return tf.reshape(loss, ()), gradients, deltas
+
+    def flags(self, of_replicas: Sequence[Sequence[tf.Tensor]], count: int) -> tf.Tensor:
+        """`[replicas, count]`: whether the first `count` terms are finite, of packed sums."""
+        return self._packing.finite(of_replicas)[:, :count]
+
     def split(self, totals: list[tf.Tensor]):
         """`(loss, gradients with None, changed state by variable id, metric deltas)`."""
-        if self._packed:
+        if self.is_packed:
             totals = self._packing.unpack(totals)
         rest = iter(totals)
         loss = next(rest)
@@ -191,7 +227,9 @@ def weighted(shard: pure.Shard, value: tf.Tensor) -> tf.Tensor:
 
 def if_any(shard: pure.Shard, value: tf.Tensor) -> tf.Tensor:
     """`value`, or zeros for a shard without examples; a batch has some."""
-    return value if shard.is_whole else only_if(shard.num_examples > 0, value)
+    if shard.is_whole or (isinstance(shard.num_examples, int) and shard.num_examples > 0):
+        return value
+    return only_if(shard.num_examples > 0, value)
 
 
 def only_if(condition: tf.Tensor, value: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,25 +17,71 @@ ROLES = ("trainable", "other", "optimizer", "metrics")
 class State:
     """The state of a built, compiled model: values by role.
 
-    On one device, and on several that share their memory, it is the caller's own variables. Else it
-    is a copy on each device, made in the strategy's scope; `write_back` and `refresh` move values
-    to and from the caller's objects.
+    On one device, and on several that share their memory, it is the caller's own variables, or
+    vectors of them, if they are `joined`. Else it is a copy on each device, made in the strategy's
+    scope. `write_back` and `refresh` move values to and from the caller's objects.
     """
 
-    def __init__(self, roles: pure.Parts, placement: Placement, *, with_ema: bool):
+    def __init__(
+        self,
+        roles: pure.Parts,
+        placement: Placement,
+        *,
+        with_ema: bool,
+        joined: pure.Joined | None = None,
+    ):
         self._placement = placement
-        self._is_mirrored = placement.strategy is not None and not placement.shares_memory
+        self._is_mirrored = placement.has_copies
         self._owners = {role: roles.natives(role) for role in ROLES}
-        self._variables = {role: self._place(owners) for role, owners in self._owners.items()}
-        averages = self._owners["trainable"] if with_ema else []
-        self._variables["ema"] = self._copy(averages)
+        self._groups = {
+            role: joined.numbers[role] if joined else [[i] for i in range(len(owners))]
+            for role, owners in self._owners.items()
+        }
+        stored = joined.roles if joined else roles
+        self._variables = {role: self._place(stored.natives(role)) for role in ROLES}
+        self._variables["ema"] = self._copy(self._variables["trainable"] if with_ema else [])
+        for of_owners in (self._owners, self._groups):
+            of_owners["ema"] = of_owners["trainable"] if with_ema else []
         self._copies = {
             role: [self._copies_of(v) for v in variables]
             for role, variables in self._variables.items()
         }
+        if joined:
+            self.refresh()
+            for average, weights in zip(
+                self._variables["ema"], self._variables["trainable"], strict=False
+            ):
+                average.assign(weights)
 
-    def __getitem__(self, role: str) -> list[tf.Variable]:
-        return self._variables[role]
+    def owners(self, role: str) -> list[tf.Variable]:
+        """The caller's variables."""
+        return self._owners[role]
+
+    def is_vector(self, role: str) -> bool:
+        """Whether all values of a role are in one vector."""
+        return len(self._groups[role]) == 1 and len(self._owners[role]) > 1
+
+    def apart(self, role: str, values: list) -> list:
+        """The values of the model's variables, of those that are stored: in vectors, if joined."""
+        found: list = [None] * len(self._owners[role])
+        for numbers, value in zip(self._groups[role], values, strict=True):
+            if len(numbers) == 1:
+                found[numbers[0]] = value
+                continue
+            shapes = [self._owners[role][i].shape for i in numbers]
+            parts = tf.split(value, [shape.num_elements() for shape in shapes])
+            for i, part, shape in zip(numbers, parts, shapes, strict=True):
+                found[i] = tf.reshape(part, shape)
+        return found
+
+    def together(self, role: str, values: list) -> list:
+        """Undoes `apart`."""
+        return [
+            values[numbers[0]]
+            if len(numbers) == 1
+            else tf.concat([tf.reshape(values[i], [-1]) for i in numbers], axis=0)
+            for numbers in self._groups[role]
+        ]
 
     def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
         here = self._placement.names[0]
@@ -83,20 +130,34 @@ class State:
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
         for role in roles or ROLES:
-            for owner, copies in zip(self._owners[role], self._copies[role], strict=True):
-                if owner is not copies[0]:
-                    owner.assign(copies[0])
+            for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+                owners = [self._owners[role][i] for i in numbers]
+                if len(owners) == 1 and owners[0] is copies[0]:
+                    continue
+                values = [copies[0]] if len(owners) == 1 else _cut(copies[0].numpy(), owners)
+                for owner, value in zip(owners, values, strict=True):
+                    owner.assign(value)
 
     def refresh(self, *roles: str) -> None:
         """Copies values from the caller's variables to every device (all roles by default)."""
         for role in roles or ROLES:
-            for owner, copies in zip(self._owners[role], self._copies[role], strict=True):
-                for copy in copies:
-                    if owner is not copy:
-                        copy.assign(owner)
+            self._put(role, self._owners[role])
+
+    def _put(self, role: str, values: Sequence[Any]) -> None:
+        for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+            own = [values[i] for i in numbers]
+            value = own[0] if len(own) == 1 else np.concatenate([np.ravel(v) for v in own])
+            for copy in copies:
+                if copy is not value:
+                    copy.assign(value)
 
     def arrays(self, role: str) -> list[np.ndarray]:
-        return [copies[0].numpy() for copies in self._copies[role]]
+        """The values on the first device, in the order of the model's variables."""
+        found: dict[int, np.ndarray] = {}
+        for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+            owners = [self._owners[role][i] for i in numbers]
+            found |= dict(zip(numbers, _cut(copies[0].numpy(), owners), strict=True))
+        return [found[i] for i in range(len(found))]
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copies of everything a step depends on, by role and number."""
@@ -112,9 +173,16 @@ class State:
             for name, owner in zip(self._names(role), self._owners[role], strict=True):
                 owner.assign(arrays[name])
         self.refresh()
-        for name, copies in zip(self._names("ema"), self._copies["ema"], strict=True):
-            for copy in copies:
-                copy.assign(arrays[name])
+        self._put("ema", [arrays[name] for name in self._names("ema")])
 
     def _names(self, role: str) -> list[str]:
-        return [f"{role}/{i:04d}" for i in range(len(self._variables[role]))]
+        return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]
+
+
+def _cut(values: np.ndarray, owners: Sequence[tf.Variable]) -> list[np.ndarray]:
+    """The parts of a vector; the values themselves are those of one variable."""
+    if len(owners) == 1:
+        return [values]
+    ends = np.cumsum([owner.shape.num_elements() for owner in owners])
+    parts = np.split(values, ends[:-1])
+    return [part.reshape(owner.shape) for part, owner in zip(parts, owners, strict=True)]

@@ -20,6 +20,7 @@ from kerasdist import loops, observing, pure, sums, updates
 from kerasdist.devices import Placement
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
 from kerasdist.models import Example, read
+from kerasdist.rows import Rows
 from kerasdist.shards import (
     Cut,
     Seeds,
@@ -47,6 +48,7 @@ class Settings:
     num_denominators: int = 0
     times_input: bool = False
     jit: bool = False
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,30 @@ class Engine:
         self.settings = settings
         self.roles = pure.parts(model)
         self._seed_generator = pure.share_global_seed_generator()
-        self.state = State(self.roles, placement, with_ema=settings.ema is not None)
+        self._joined = self._join()
+        self.state = State(
+            self.roles, placement, with_ema=settings.ema is not None, joined=self._joined
+        )
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
         self.train_loop = loops.compiled(self._train_loop)
         self.observed_step = loops.compiled(self._observed_step)
         self.test_loop = loops.compiled(self._test_loop)
         self.predict_loop = loops.compiled(self._predict)
+
+    def _join(self) -> pure.Joined | None:
+        """Of a small model the weights are one vector.
+
+        Not where bits must be those of workers, which have a copy of each variable on each device.
+        """
+        settings = self.settings
+        if not settings.joins or settings.deterministic or self.placement.has_copies:
+            return None
+        held = (*self.roles.trainable, *self.roles.other, *self.roles.optimizer)
+        if sum(math.prod(v.shape) for v in held) > sums.SMALL:
+            return None
+        with tf.device(self.placement.names[0]):
+            return pure.join(self.model.optimizer, self.roles)
 
     def ema_weights(self) -> list[Any]:
         """Arrays in the order of `model.get_weights()`, with the averages of the trainable ones."""
@@ -168,9 +187,12 @@ class Engine:
     def _train_loop(self, batches, num_steps):
         with pure.patched():
             timed = self.settings.times_input
-            results = over_batches(batches, num_steps, self._train_batch, times_input=timed)
+            results = over_batches(
+                self._source(batches), num_steps, self._train_batch, times_input=timed
+            )
+            values = self.state.apart("optimizer", self.state.first("optimizer"))
             return *results, loops.last_learning_rate(
-                self.model.optimizer, self.roles.optimizer, self.state.first("optimizer")
+                self.model.optimizer, self.roles.optimizer, values
             )
 
     def _train_batch(self, batch):
@@ -184,7 +206,7 @@ class Engine:
             return *self._train_replica(replica, batch, before, observer), observer.seen
 
         with pure.patched():
-            results = self._run(run, loops.first_of(found))
+            results = self._run(run, loops.first_of(self._source(found)))
         status, count, loss, *_ = results[0]
         flags = self._flags([flags for *_, flags, _ in results])
         return status, count, loss, flags, [seen for *_, seen in results]
@@ -198,7 +220,13 @@ class Engine:
             return self._run(partial(self._test_replica, use_ema=use_ema), batch)[0]
 
         with pure.patched():
-            return over_batches(batches, num_steps, run)
+            return over_batches(self._source(batches), num_steps, run)
+
+    def _source(self, batches):
+        """Workers never know sizes; the same bits with and without them take what they know."""
+        if isinstance(batches, Rows):
+            return batches._replace(of_one_size=not self.settings.deterministic)
+        return batches
 
     def _predict(self, batch):
         with pure.patched():
@@ -240,11 +268,14 @@ class Engine:
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        trainable, other = before["trainable"], before["other"]
-        optimizer = updates.Update(self.model.optimizer, self.roles, before["optimizer"])
+        trainable = self.state.apart("trainable", before["trainable"])
+        other = before["other"]
+        of_optimizer = self.state.apart("optimizer", before["optimizer"])
+        optimizer = updates.Update(self.model.optimizer, self.roles, of_optimizer)
         seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
-        terms_of_step = Terms(self.roles, packed=settings.shards > 1)
+        packed = settings.shards > 1 or self._joined is not None
+        terms_of_step = Terms(self.roles, packed=packed)
 
         def shard_terms(local_index):
             """What adds up over the shards, and the rows of outputs where metrics need them."""
@@ -277,6 +308,10 @@ class Engine:
 
         def finish(totals, sums_of_replicas, rows):
             loss, gradients, changed, deltas = terms_of_step.split(totals)
+            joined = self._joined if terms_of_step.is_joined else None
+            vector = deltas_vector = None
+            if joined is not None:
+                loss, vector, deltas_vector = terms_of_step.blocks(totals)
             gradients = [None if g is None else optimizer.unscale(g) for g in gradients]
             self._checked_names, checked = updates.to_check(self.roles, loss, gradients, changed)
             is_as_summed = not optimizer.is_scaled and all(t.dtype.size > 2 for t in checked)
@@ -284,27 +319,41 @@ class Engine:
             check = updates.Check(checked, vectors)
 
             def new_state():
-                given = zip(self.roles.trainable, trainable, strict=True)
-                new = [changed.get(id(v), t) for v, t in given]
-                clipped = updates.clip(gradients, settings.clip_norm)
-                new, new_optimizer = optimizer.update(self.roles, clipped, new)
+                update, roles, given, of_step = optimizer, self.roles, trainable, gradients
+                averages = self.state.apart("ema", before["ema"])
+                if joined is not None:
+                    update = updates.Update(joined.optimizer, joined.roles, before["optimizer"])
+                    roles, given, of_step = joined.roles, before["trainable"], [vector]
+                    averages = before["ema"]
+                pairs = zip(roles.trainable, given, strict=True)
+                new = [changed.get(id(v), t) for v, t in pairs]
+                clipped = updates.clip(of_step, settings.clip_norm)
+                new, new_optimizer = update.update(roles, clipped, new)
+                averages = updates.average(averages, new, settings.ema, update.step)
+                stored = {"trainable": new, "optimizer": new_optimizer, "ema": averages}
+                if joined is None:
+                    stored = {r: self.state.together(r, values) for r, values in stored.items()}
                 return {
-                    "trainable": new,
+                    **stored,
                     "other": [changed.get(id(v)) for v in self.roles.other],
-                    "optimizer": new_optimizer,
-                    "metrics": self._new_metrics(before["metrics"], deltas, example, rows),
-                    "ema": updates.average(before["ema"], new, settings.ema, optimizer.step),
+                    "metrics": self._new_metrics(
+                        before["metrics"], deltas, deltas_vector, example, rows
+                    ),
                 }
 
             def flags():
                 """Of the replicas' own sums: that tells where it arose."""
+                if is_as_summed and terms_of_step.is_packed:
+                    return terms_of_step.flags(sums_of_replicas, len(checked))
                 if sums_of_replicas[0] is totals:
                     return check.flags[tf.newaxis]
                 parts = [terms_of_step.split(own)[:3] for own in sums_of_replicas]
-                checked = [updates.to_check(self.roles, *part)[1] for part in parts]
-                return tf.stack([updates.Check(tensors).flags for tensors in checked])
+                of_parts = [updates.to_check(self.roles, *part)[1] for part in parts]
+                return tf.stack([updates.Check(tensors).flags for tensors in of_parts])
 
-            left = {**before, "optimizer": optimizer.backed_off()}
+            left = before
+            if optimizer.is_scaled:
+                left = {**before, "optimizer": optimizer.backed_off()}
             written, all_flags = updates.if_finite(
                 check.finite, new_state, left, flags, lambda new: self.state.assign(new, before)
             )
@@ -351,10 +400,11 @@ class Engine:
         batch, span = self._apart(batch)
         example = read(self.model, batch)
         cut = Cut(example, settings.shards, self.placement, replica, span)
-        trainable, other = before["ema" if use_ema else "trainable"], before["other"]
+        trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
+        other = before["other"]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
-        packing = sums.Packing.of(self.state["metrics"])
+        packing = sums.Packing.of(self.state.owners("metrics"))
 
         def shard_terms(local_index):
             index, part, shard = cut.shard(local_index, denominators)
@@ -374,7 +424,8 @@ class Engine:
 
         def finish(totals, _, rows):
             deltas = packing.unpack(totals)
-            metrics = self._new_metrics(before["metrics"], deltas, example, rows)
+            vector = totals[0] if len(totals) == 1 else None
+            metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
             written = self.state.assign({"metrics": metrics}, before)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
@@ -389,13 +440,14 @@ class Engine:
         cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
         index, part, shard = cut.shard(0, None)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
-        state = (before["trainable"], before["other"], seeds.of_shard(index))
+        trainable = self.state.apart("trainable", before["trainable"])
+        state = (trainable, before["other"], seeds.of_shard(index))
         outputs = pure.predict(self.model, self.roles, state, part)
-        return outputs, shard.num_examples
+        return outputs, tf.convert_to_tensor(shard.num_examples)
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""
-        first, rows = shard_terms(tf.constant(0))
+        first, rows = shard_terms(0)
         if not self.settings.gather_metrics:
             fixed = self.settings.deterministic
             compute = lambda i: shard_terms(i)[0]  # noqa: E731
@@ -432,7 +484,7 @@ class Engine:
             return if_any(shard, own)
 
         if cut.per_replica == 1:
-            table = of_shard(tf.constant(0))[tf.newaxis]
+            table = of_shard(0)[tf.newaxis]
         else:
             table = tf.map_fn(
                 of_shard,
@@ -451,9 +503,17 @@ class Engine:
         self._output_structure = tf.nest.map_structure(lambda _: 0, outputs)
         return own_rows(outputs, shard)
 
-    def _new_metrics(self, before, deltas, example: Example, rows):
+    def _new_metrics(self, before, deltas, vector, example: Example, rows):
+        """`vector` is all of the `deltas`, if they are of one type."""
+        if (
+            vector is not None
+            and self.state.is_vector("metrics")
+            and not self.settings.gather_metrics
+        ):
+            return [before[0] + vector]
+        before = self.state.apart("metrics", before)
         values = [v + d for v, d in zip(before, deltas, strict=True)]
-        if not self.settings.gather_metrics:
-            return values
-        outputs = with_masks(self._output_structure, rows)
-        return pure.update_metrics(self.model, self.roles, values, example, outputs)
+        if self.settings.gather_metrics:
+            outputs = with_masks(self._output_structure, rows)
+            values = pure.update_metrics(self.model, self.roles, values, example, outputs)
+        return self.state.together("metrics", values)

@@ -66,6 +66,24 @@ class Packing:
                 kept.append(vector[:size])
         return kept
 
+    def finite(self, rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+        """`[rows, tensors]`: which tensors are finite, of several packings' vectors.
+
+        In few operations, because a loop passes over all of them even where they are not wanted.
+        """
+        sizes = np.array([int(np.prod(shape)) for shape in self.shapes])
+        flags, numbers = [], []
+        for dtype, column in zip(self.vector_dtypes, zip(*rows, strict=True), strict=True):
+            own = np.array([i for i, d in enumerate(self.dtypes) if d == dtype])
+            owners = np.repeat(np.arange(len(own)), sizes[own])
+            table = tf.stack(column, axis=1)
+            is_float = table.dtype.is_floating
+            ok = tf.math.is_finite(table) if is_float else tf.ones_like(table, tf.bool)
+            flags.append(tf.math.unsorted_segment_min(tf.cast(ok, tf.int32), owners, len(own)))
+            numbers.append(own)
+        joined = tf.gather(tf.concat(flags, axis=0), np.argsort(np.concatenate(numbers)))
+        return tf.transpose(joined > 0)
+
     def pack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [
             tf.concat([tf.reshape(t, [-1]) for t in tensors if t.dtype.name == dtype], axis=0)

@@ -261,6 +261,8 @@ def fit(
             num_denominators=findings.num_denominators,
             times_input=run_dir is not None,
             jit=is_compiled,
+            # A callback that looks at every step would have them taken apart as often.
+            joins=not any(pure.wants_batches(c, "train") for c in callbacks),
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(sums.fixed_additions(deterministic, placement.is_gpu))
@@ -323,6 +325,8 @@ def fit(
                 reports.write(folder.path, status="unfinished")
         history = hooks.history
         history.ema_weights = engine.ema_weights() if ema else None
+        # With Keras's own `use_ema`, fit ends with the averages as weights.
+        model.optimizer.finalize_variable_values(model.trainable_variables)
         history.profile = traced.split
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)

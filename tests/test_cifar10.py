@@ -223,6 +223,24 @@ def test_the_fast_network_costs_at_most_26_million_multiply_adds():
     assert multiply_adds(load().build_model(), 32) <= 26_000_000
 
 
+def test_the_later_convolutions_of_a_group_of_three_are_a_residual():
+    model = load(widths=(8, 12), convolutions=3).build_model()
+    model(images(4))
+    for layer in model.blocks:
+        if layer.name.endswith(("_2_conv", "_3_conv")):
+            layer.kernel.assign(layer.kernel * 0)
+    by_name = {layer.name: layer for layer in (*model.blocks, model.whitening)}
+    whitening = part("whitening")
+    outputs = (images(4) - np.float32(whitening.MEAN)) / np.float32(whitening.DEVIATION)
+    outputs = keras.ops.gelu(by_name["whitening"](outputs))
+    for group in ("group1", "group2"):
+        outputs = by_name[f"{group}_1_pool"](by_name[f"{group}_1_conv"](outputs))
+        first = keras.ops.gelu(by_name[f"{group}_1_norm"](outputs))
+        outputs = keras.ops.gelu(first)  # and nothing of the others
+    expected = model.logits(model.pool(outputs)) / 9
+    np.testing.assert_allclose(model(images(4)), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_tutorials_network_costs_18_million_multiply_adds():
     assert round(multiply_adds(load(preset="tutorial").build_model(), 32) / 1e6) == 18
 

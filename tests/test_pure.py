@@ -30,6 +30,9 @@ COVERED = {
     "_apply_weight_decay": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
     "_backend_update_step": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
     "_var_key": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
+    "_learning_rate": "test_vectors_of_an_optimizers_variables_are_found",
+    "_use_weight_decay": "test_vectors_of_an_optimizers_variables_are_found",
+    "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
 }
 COVERED_IMPORTS = {
@@ -328,3 +331,34 @@ def test_weighted_parts_of_a_loss_add_up_to_the_whole(reduction):
             part = loss(y[rows], outputs[rows], weights[rows])
         total += float(shard.weight) * float(part)
     np.testing.assert_allclose(total, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [
+        (keras.optimizers.SGD(0.1), 0),
+        (keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9), momentum=0.9), 1),
+        (keras.optimizers.Adam(0.1, amsgrad=True), 3),
+        (keras.optimizers.AdamW(0.1, weight_decay=0.1), 2),
+        (keras.optimizers.RMSprop(0.1, momentum=0.5, centered=True), 3),
+        (keras.optimizers.Lion(0.1), 1),
+    ],
+)
+def test_vectors_of_an_optimizers_variables_are_found(optimizer, slots):
+    model = dense()
+    optimizer.build(model.trainable_variables)
+    model.compile(optimizer, "mse")
+    joined = pure.join(optimizer, pure.parts(model))
+    vectors = [numbers for numbers in joined.numbers["optimizer"] if len(numbers) > 1]
+    assert len(vectors) == slots
+    assert sorted(i for n in joined.numbers["optimizer"] for i in n) == list(
+        range(len(optimizer.variables))
+    )
+    for numbers in vectors:  # One of each variable, in order, and of one kind.
+        own = [optimizer.variables[i] for i in numbers]
+        assert [v.shape for v in own] == [v.shape for v in model.trainable_variables]
+        assert len({v.path.rsplit("_", 1)[-1] for v in own}) == 1
+    if optimizer.weight_decay:
+        optimizer.built = False
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        assert pure.join(optimizer, pure.parts(model)) is None

@@ -20,6 +20,7 @@ from kerasdist.pure.introspection import (
     tracked_metrics,
     wants_batches,
 )
+from kerasdist.pure.joined import Joined, join
 from kerasdist.pure.patches import Shard, Tensors, patched, tracing
 from kerasdist.pure.variables import (
     Parts,
@@ -35,6 +36,7 @@ from kerasdist.pure.variables import (
 __all__ = [
     "REFUSED_OPTIMIZERS",
     "Forward",
+    "Joined",
     "Parts",
     "Shard",
     "Tensors",
@@ -49,6 +51,7 @@ __all__ = [
     "forward",
     "get_mask",
     "has_own_loss",
+    "join",
     "loss_scale",
     "loss_so_far",
     "overrides",

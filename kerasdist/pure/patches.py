@@ -29,11 +29,11 @@ class Shard:
     one), `weight` is their share of the global batch. `global_denominators` are the denominators of
     losses that do not divide by the number of examples, over the whole global batch; None while
     they are being collected into `local_denominators`. `on_cpu` chooses how recurrent
-    layers are computed.
+    layers are computed. Numbers are integers where they are known while tracing.
     """
 
-    num_examples: tf.Tensor
-    num_global: tf.Tensor
+    num_examples: tf.Tensor | int
+    num_global: tf.Tensor | int
     global_denominators: Tensors | None = None
     local_denominators: list[tf.Tensor] = field(default_factory=list)
     weighted_by_examples: frozenset[int] = frozenset()

@@ -10,7 +10,7 @@ from kerasdist import KerasdistError, OptimizerConfig
 # What each preset sets; anything else keeps its default below, and any option overrides both.
 PRESETS = {
     "fast": {},
-    "accurate": {"widths": (64, 256, 256), "cutout": 12, "epochs": 24},
+    "accurate": {"widths": (64, 256, 256), "convolutions": 3, "cutout": 12, "epochs": 26},
     "tutorial": {
         "network": "tutorial",
         "augmentation": "tutorial",
@@ -49,7 +49,12 @@ class Config(OptimizerConfig):
     widths: tuple[int, ...] = field(
         default=(32, 88, 144), metadata={"help": "whitened: filters of each group"}
     )
-    convolutions: int = field(default=2, metadata={"help": "whitened: convolutions of a group"})
+    convolutions: int = field(
+        default=2,
+        metadata={
+            "help": "whitened: convolutions of a group; of 3 or more, the rest is a residual"
+        },
+    )
     augmentation: Literal["shift", "tutorial", "none"] = field(
         default="shift",
         metadata={

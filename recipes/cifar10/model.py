@@ -55,7 +55,8 @@ class WhitenedCNN(kerasdist.Model):
 
     Args:
         widths: Filters of each group; a group halves the side of the image.
-        convolutions: How many convolutions a group has.
+        convolutions: How many convolutions a group has. Of three or more, all but the first are a
+            residual: what the first gave is added to what the last gave.
 
     Example:
         >>> import numpy as np
@@ -90,13 +91,24 @@ class WhitenedCNN(kerasdist.Model):
     def call(self, image, training=False):
         outputs = (ops.cast(image, "float32") - np.float32(MEAN)) / np.float32(DEVIATION)
         outputs = ops.gelu(self.whitening(ops.cast(outputs, self.compute_dtype)))
-        for layer in self.blocks:
-            if isinstance(layer, keras.layers.BatchNormalization):
-                outputs = ops.gelu(layer(outputs, training=training))
-            else:
-                outputs = layer(outputs)
+        size = len(self.blocks) // len(self.widths)
+        for start in range(0, len(self.blocks), size):
+            outputs = self._group(outputs, self.blocks[start : start + size], training)
         # Small at the start: the smoothed targets are never far from each other.
         return self.logits(self.pool(outputs)) / 9
+
+    def _group(self, outputs, layers, training):
+        halved = None
+        for layer in layers:
+            if not isinstance(layer, keras.layers.BatchNormalization):
+                outputs = layer(outputs)
+                continue
+            outputs = layer(outputs, training=training)
+            if self.convolutions > 2 and layer is layers[-1]:
+                outputs = outputs + halved
+            outputs = ops.gelu(outputs)
+            halved = outputs if halved is None else halved
+        return outputs
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, so that a saved model can be loaded."""
