@@ -169,7 +169,7 @@ class Terms:
             self.is_packed
             and all(self._has_gradient)
             and trainable.isdisjoint(self._changed)
-            and self._packing.vector_dtypes == ("float32",)
+            and len(self._packing.vector_dtypes) == 1
         )
 
     def blocks(self, totals: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

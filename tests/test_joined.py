@@ -157,7 +157,7 @@ def test_a_constraint_holds_for_its_own_variable(engines):
 def test_not_joined_where_bits_or_types_forbid(engines):
     options = {"batch_size": 8, "progress": False}
     kerasdist.fit(build("adam"), (X, Y), deterministic=True, shards=2, **options)
-    for dtype in ("float64", "bfloat16"):
+    for dtype in ("float64", "bfloat16"):  # beside float32
         model = keras.Sequential([keras.layers.Dense(4, dtype=dtype), keras.layers.Dense(3)])
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         kerasdist.fit(model, (X, Y), **options)

@@ -55,7 +55,7 @@ def join(optimizer: Any, roles: Parts) -> Joined | None:
     numbers = _optimizer_numbers(optimizer, of_vector, len(roles.trainable))
     if numbers is None:
         return None
-    joins_metrics = len(roles.metrics) > 1 and all(v.dtype == "float32" for v in roles.metrics)
+    joins_metrics = len(roles.metrics) > 1 and {v.dtype for v in roles.metrics} == {vector.dtype}
     metrics = (_vector(roles.metrics, "metrics"),) if joins_metrics else roles.metrics
     every = list(range(len(roles.metrics)))
     return Joined(
@@ -88,15 +88,17 @@ def _is_alike(optimizer: Any, trainable: Sequence[Any]) -> bool:
         return False
     if optimizer.weight_decay and not all(optimizer._use_weight_decay(v) for v in trainable):
         return False
-    return all(
-        v.dtype == "float32" and v.constraint is None and not v.overwrite_with_gradient
-        for v in trainable
-    )
+    # Sums of half precision are of float32, and so in another vector.
+    if {v.dtype for v in trainable} not in ({"float32"}, {"float64"}):
+        return False
+    return all(v.constraint is None and not v.overwrite_with_gradient for v in trainable)
 
 
 def _vector(variables: Sequence[Any], name: str) -> keras.Variable:
     size = sum(int(np.prod(v.shape)) for v in variables)
-    return keras.Variable(np.zeros(size, "float32"), trainable=name == "trainable", name=name)
+    return keras.Variable(
+        np.zeros(size), dtype=variables[0].dtype, trainable=name == "trainable", name=name
+    )
 
 
 def _optimizer_numbers(optimizer: Any, of_vector: Any, count: int) -> list[list[int]] | None:
