@@ -30,11 +30,22 @@ class Cut:
     number of shards alone. An empty shard borrows one real example and counts nothing.
 
     `example` may be a part of the batch: `span` then has the batch's size and the part's first row.
+    With `known`, what follows from a size that is known while tracing is computed then. Shards that
+    a loop runs do not know it, so it is not for bits that must not depend on who runs them.
     """
 
-    def __init__(self, example: Example, shards: int, placement: Placement, replica, span=None):
+    def __init__(
+        self,
+        example: Example,
+        shards: int,
+        placement: Placement,
+        replica,
+        span=None,
+        *,
+        known: bool = False,
+    ):
         self.example = example
-        self._num_known = None if span is not None else leaves(example.args)[0].shape[0]
+        self._size = leaves(example.args)[0].shape[0] if known and span is None else None
         if span is None:
             self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
             self._first_row = tf.constant(0, tf.int64)
@@ -53,14 +64,14 @@ class Cut:
                 self.num_global, self.num_global, denominators, on_cpu=not self._on_host
             )
             return tf.convert_to_tensor(index), self.example, shard
-        known = tf.get_static_value(index)
-        if self._num_known is not None and known is not None:
-            begin, size, count = _range(self._num_known, int(known), self.shards, min, max)
-            whole: Any = self._num_known
-        else:
-            whole, i = self.num_global, tf.cast(index, tf.int64)
-            begin, size, count = _range(whole, i, self.shards, tf.minimum, tf.maximum)
+        whole: Any = self._size
+        number = tf.get_static_value(index)
+        if whole is None or number is None:
+            whole, number = self.num_global, tf.cast(index, tf.int64)
+            begin, size, count = _range(whole, number, self.shards, tf.minimum, tf.maximum)
             begin -= self._first_row
+        else:
+            begin, size, count = _range(whole, int(number), self.shards, min, max)
 
         def slice_rows(tensor):
             if self._on_host:  # Only the slice travels to the GPU.

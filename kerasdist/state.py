@@ -39,7 +39,7 @@ class State:
         }
         stored = joined.roles if joined else roles
         self._variables = {role: self._place(stored.natives(role)) for role in ROLES}
-        self._variables["ema"] = self._copy(self._variables["trainable"] if with_ema else [])
+        self._variables["ema"] = self._copy(stored.natives("trainable") if with_ema else [])
         for of_owners in (self._owners, self._groups):
             of_owners["ema"] = of_owners["trainable"] if with_ema else []
         self._copies = {
@@ -48,10 +48,7 @@ class State:
         }
         if joined:
             self.refresh()
-            for average, weights in zip(
-                self._variables["ema"], self._variables["trainable"], strict=False
-            ):
-                average.assign(weights)
+            self._put("ema", self._owners["ema"])
 
     def owners(self, role: str) -> list[tf.Variable]:
         """The caller's variables."""

@@ -267,7 +267,8 @@ class Engine:
         settings = self.settings
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
-        cut = Cut(example, settings.shards, self.placement, replica, span)
+        known = not settings.deterministic
+        cut = Cut(example, settings.shards, self.placement, replica, span, known=known)
         trainable = self.state.apart("trainable", before["trainable"])
         other = before["other"]
         of_optimizer = self.state.apart("optimizer", before["optimizer"])
@@ -399,7 +400,8 @@ class Engine:
         settings = self.settings
         batch, span = self._apart(batch)
         example = read(self.model, batch)
-        cut = Cut(example, settings.shards, self.placement, replica, span)
+        known = not settings.deterministic
+        cut = Cut(example, settings.shards, self.placement, replica, span, known=known)
         trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
         other = before["other"]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
