@@ -21,13 +21,13 @@ from kerasdist.errors import DivergedError, KerasdistError, closest
 from kerasdist.feeding import Feed
 from kerasdist.hooks import Hooks
 from kerasdist.interrupts import Interrupts, raise_for
-from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL, Outcome
 from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter
 from kerasdist.runs import BEST, METRICS, RunFolder
-from kerasdist.steps import Engine, Outcome
+from kerasdist.steps import Engine
 from kerasdist.summaries import Summaries
 from kerasdist.validation import metric_results, reset_metrics
 from kerasdist.validation import test as test  # for `training`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -15,6 +16,27 @@ from kerasdist.rows import Rows
 SECONDS_PER_CALL = 0.5
 # How a call ended.
 REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of a compiled loop did. `loss` is the last step's.
+
+    After a step that is not finite, `not_finite` names what was not, on the first `replica` where
+    anything was not; None if only their sum was not. `seen` is what an observed step saw
+    (`observing`). For `waited` seconds batches were waited for; `learning_rate` is of the step done
+    last.
+    """
+
+    num_steps: int
+    num_examples: int
+    status: int
+    loss: float
+    not_finite: tuple[str, ...] = ()
+    replica: int | None = None
+    seen: Any = None
+    waited: float = math.nan
+    learning_rate: float = math.nan
 
 
 def compiled(function: Callable) -> Any:

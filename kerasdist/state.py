@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,18 @@ import tensorflow as tf
 
 from kerasdist import pure
 from kerasdist.devices import Placement
+from kerasdist.sums import SMALL
 
 ROLES = ("trainable", "other", "optimizer", "metrics")
+
+
+def vectors(optimizer: Any, roles: pure.Parts, placement: Placement) -> pure.Joined | None:
+    """Vectors of the variables of a small model, if its optimizer allows; copies stay apart."""
+    held = (*roles.trainable, *roles.other, *roles.optimizer)
+    if placement.has_copies or sum(math.prod(v.shape) for v in held) > SMALL:
+        return None
+    with tf.device(placement.names[0]):
+        return pure.join(optimizer, roles)
 
 
 class State:

@@ -5,7 +5,6 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import tensorflow as tf
 
 from kerasdist import loops, observing, pure, sums, updates
 from kerasdist.devices import Placement
-from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, over_batches
+from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, Outcome, over_batches
 from kerasdist.models import Example, read
 from kerasdist.rows import Rows
 from kerasdist.shards import (
@@ -31,7 +30,7 @@ from kerasdist.shards import (
     weighted,
     with_masks,
 )
-from kerasdist.state import State
+from kerasdist.state import State, vectors
 
 
 @dataclass(frozen=True)
@@ -51,26 +50,6 @@ class Settings:
     joins: bool = False
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one call of a compiled loop did. `loss` is the last step's.
-
-    After a step that is not finite, `not_finite` names what was not, on the first `replica` where
-    anything was not; None if only their sum was not. `seen` is what `train_observed` saw. For
-    `waited` seconds batches were waited for; `learning_rate` is of the step done last.
-    """
-
-    num_steps: int
-    num_examples: int
-    status: int
-    loss: float
-    not_finite: tuple[str, ...] = ()
-    replica: int | None = None
-    seen: observing.Observation | None = None
-    waited: float = math.nan
-    learning_rate: float = math.nan
-
-
 class Engine:
     """Owns the replicated state of a built, compiled model and runs steps on it."""
 
@@ -80,30 +59,17 @@ class Engine:
         self.settings = settings
         self.roles = pure.parts(model)
         self._seed_generator = pure.share_global_seed_generator()
-        self._joined = self._join()
-        self.state = State(
-            self.roles, placement, with_ema=settings.ema is not None, joined=self._joined
-        )
+        # Other bits than with each variable by itself, as workers have them.
+        may_join = settings.joins and not settings.deterministic
+        self._joined = vectors(model.optimizer, self.roles, placement) if may_join else None
+        with_ema = settings.ema is not None
+        self.state = State(self.roles, placement, with_ema=with_ema, joined=self._joined)
         self._checked_names: tuple[str, ...] = ()
         self._output_structure: Any = None
         self.train_loop = loops.compiled(self._train_loop)
         self.observed_step = loops.compiled(self._observed_step)
         self.test_loop = loops.compiled(self._test_loop)
         self.predict_loop = loops.compiled(self._predict)
-
-    def _join(self) -> pure.Joined | None:
-        """Of a small model the weights are one vector.
-
-        Not where bits must be those of workers, which have a copy of each variable on each device.
-        """
-        settings = self.settings
-        if not settings.joins or settings.deterministic or self.placement.has_copies:
-            return None
-        held = (*self.roles.trainable, *self.roles.other, *self.roles.optimizer)
-        if sum(math.prod(v.shape) for v in held) > sums.SMALL:
-            return None
-        with tf.device(self.placement.names[0]):
-            return pure.join(self.model.optimizer, self.roles)
 
     def ema_weights(self) -> list[Any]:
         """Arrays in the order of `model.get_weights()`, with the averages of the trainable ones."""
@@ -186,10 +152,8 @@ class Engine:
 
     def _train_loop(self, batches, num_steps):
         with pure.patched():
-            timed = self.settings.times_input
-            results = over_batches(
-                self._source(batches), num_steps, self._train_batch, times_input=timed
-            )
+            source, timed = self._source(batches), self.settings.times_input
+            results = over_batches(source, num_steps, self._train_batch, times_input=timed)
             values = self.state.apart("optimizer", self.state.first("optimizer"))
             return *results, loops.last_learning_rate(
                 self.model.optimizer, self.roles.optimizer, values
@@ -256,6 +220,10 @@ class Engine:
             for i in range(len(self.placement.names))
         )
 
+    def _cut(self, example: Example, replica, span) -> Cut:
+        shards, known = self.settings.shards, not self.settings.deterministic
+        return Cut(example, shards, self.placement, replica, span, known=known)
+
     def _apart(self, batch) -> tuple[Any, Any]:
         """`(batch, span)`: a worker's part of a batch comes with its place in it."""
         return (batch, None) if self.placement.workers is None else batch
@@ -267,8 +235,7 @@ class Engine:
         settings = self.settings
         batch, span = self._apart(batch)
         example = weigh_classes(read(self.model, batch), settings.class_weight)
-        known = not settings.deterministic
-        cut = Cut(example, settings.shards, self.placement, replica, span, known=known)
+        cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["trainable"])
         other = before["other"]
         of_optimizer = self.state.apart("optimizer", before["optimizer"])
@@ -400,8 +367,7 @@ class Engine:
         settings = self.settings
         batch, span = self._apart(batch)
         example = read(self.model, batch)
-        known = not settings.deterministic
-        cut = Cut(example, settings.shards, self.placement, replica, span, known=known)
+        cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
         other = before["other"]
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))

@@ -163,9 +163,7 @@ def fit(
     is_compiled = arguments.is_on("jit", jit)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
-    arguments.check_folder(
-        run_dir, summary_every=summary_every, profile=True if profile is True else None
-    )
+    arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
     placement = place(devices)
     reporter = progress if isinstance(progress, Reporter) else Reporter(mode_of(progress))
     if not placement.is_chief:
@@ -325,8 +323,6 @@ def fit(
                 reports.write(folder.path, status="unfinished")
         history = hooks.history
         history.ema_weights = engine.ema_weights() if ema else None
-        # With Keras's own `use_ema`, fit ends with the averages as weights.
-        model.optimizer.finalize_variable_values(model.trainable_variables)
         history.profile = traced.split
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
