@@ -440,8 +440,10 @@ def mixed():
     return keras.Sequential([keras.Input((6, 6, 1), name="image"), *layers, last])
 
 
-@pytest.mark.parametrize("name", ["keras", "litert", pytest.param("onnx", marks=needs_onnx)])
-def test_mixed_precision_is_exported_in_float32_where_a_runtime_has_none(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["keras", "saved_model", "litert", pytest.param("onnx", marks=needs_onnx)]
+)
+def test_mixed_precision_is_exported_in_float32_but_for_keras(name, tmp_path):
     served = served_of(mixed(), x=((1, 6, 6, 1), "float32"))
     form, path = exporting.FORMATS[name], tmp_path / exports.NAMES[name]
     notes = form.write(served, path)

@@ -9,13 +9,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.exporting.served import Runtime, Served
+from kerasdist.exporting.served import Runtime, Served, in_float32
 
 
 def write(served: Served, path: Path) -> list[str]:
     """Writes a folder with the endpoint `serve`, which is the default signature too."""
+    notes = [note for note in (in_float32(served),) if note]
     save(served, path, served.inputs)
-    return []
+    return notes
 
 
 def save(served: Served, path: Path, inputs: Sequence[tf.TensorSpec]) -> None:
