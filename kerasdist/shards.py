@@ -158,7 +158,7 @@ class Terms:
         self._packing = sums.Packing.of(terms)
         self._num_metrics = len(forward.metrics)
         is_float = all(term.dtype.is_floating for term in terms)
-        if self.is_packed and is_float and self._packing.num_elements <= SMALL:
+        if is_float and self.is_small:
             # All of it at once, which is quicker: an empty shard's loss and gradients are 0 anyway.
             return [if_any(shard, vector) for vector in self._packing.pack(terms)]
         # Whole numbers of the state are shard 0's, also if that has no examples.
@@ -171,6 +171,11 @@ class Terms:
         if not self.is_packed:
             return None
         return self._packing.without_last(self._num_metrics, totals)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the terms are packed, and few numbers."""
+        return self.is_packed and self._packing.num_elements <= SMALL
 
     @property
     def is_joined(self) -> bool:
@@ -193,7 +198,7 @@ class Terms:
         return tf.reshape(loss, ()), gradients, deltas
 
     def flags(self, of_replicas: Sequence[Sequence[tf.Tensor]], count: int) -> tf.Tensor:
-        """`[replicas, count]`: whether the first `count` terms are finite, of packed sums."""
+        """`[replicas, count]`: whether the first `count` terms are finite, if `is_small`."""
         return self._packing.finite(of_replicas)[:, :count]
 
     def split(self, totals: list[tf.Tensor]):

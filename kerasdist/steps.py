@@ -311,7 +311,7 @@ class Engine:
 
             def flags():
                 """Of the replicas' own sums: that tells where it arose."""
-                if is_as_summed and terms_of_step.is_packed:
+                if is_as_summed and terms_of_step.is_small:
                     return terms_of_step.flags(sums_of_replicas, len(checked))
                 if sums_of_replicas[0] is totals:
                     return check.flags[tf.newaxis]

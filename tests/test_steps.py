@@ -107,6 +107,17 @@ def test_one_device_trains_the_callers_own_variables():
     assert not np.array_equal(before, model.get_weights()[0])  # without write_back
 
 
+def test_the_graph_of_a_step_does_not_grow_with_the_weights():
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(100_000)(inputs)))
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+    engine = Engine(model, place(2), Settings(shards=2))
+    iterator, num_steps = batches(4), tf.constant(1, tf.int64)
+    graph = engine.train_loop.get_concrete_function(iterator, num_steps).graph
+    assert graph.as_graph_def().ByteSize() < 400_000
+
+
 def test_changes_by_the_caller_reach_every_replica():
     model = built()
     engine = Engine(model, place(3), Settings(shards=3))
