@@ -132,7 +132,7 @@ class Terms:
 
     def __init__(self, roles: pure.Parts, packed: bool):
         self._roles = roles
-        self.is_packed = packed
+        self._packed = packed
         self._packing = sums.Packing((), ())
         self._has_gradient: list[bool] = []
         self._changed: list[int] = []
@@ -164,25 +164,25 @@ class Terms:
         # Whole numbers of the state are shard 0's, also if that has no examples.
         state = [if_any(shard, term) if term.dtype.is_floating else term for term in state]
         terms = [loss, *dense, *state, *(if_any(shard, metric) for metric in forward.metrics)]
-        return self._packing.pack(terms) if self.is_packed else terms
+        return self._packing.pack(terms) if self._packed else terms
 
     def checked_vectors(self, totals: list[tf.Tensor]) -> list[tf.Tensor] | None:
         """All floats of the sums but the metrics, if they are packed."""
-        if not self.is_packed:
+        if not self._packed:
             return None
         return self._packing.without_last(self._num_metrics, totals)
 
     @property
     def is_small(self) -> bool:
         """Whether the terms are packed, and few numbers."""
-        return self.is_packed and self._packing.num_elements <= SMALL
+        return self._packed and self._packing.num_elements <= SMALL
 
     @property
     def is_joined(self) -> bool:
         """Whether the terms are one vector, in which the gradients of all variables are a part."""
         trainable = {id(v) for v in self._roles.trainable}
         return (
-            self.is_packed
+            self._packed
             and all(self._has_gradient)
             and trainable.isdisjoint(self._changed)
             and len(self._packing.vector_dtypes) == 1
@@ -203,7 +203,7 @@ class Terms:
 
     def split(self, totals: list[tf.Tensor]):
         """`(loss, gradients with None, changed state by variable id, metric deltas)`."""
-        if self.is_packed:
+        if self._packed:
             totals = self._packing.unpack(totals)
         rest = iter(totals)
         loss = next(rest)

@@ -20,7 +20,7 @@ ONE_AT_A_TIME = (
 
 def write(served: Served, path: Path) -> list[str]:
     """Converts for any number of examples, or where LiteRT cannot, for one at a time."""
-    notes = [note for note in (in_float32(served),) if note]
+    notes = in_float32(served)
     errors = []
     for size in (None, 1):
         try:

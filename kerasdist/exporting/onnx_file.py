@@ -18,7 +18,7 @@ def write(served: Served, path: Path) -> list[str]:
     import onnx
     import tf2onnx
 
-    notes = [note for note in (in_float32(served),) if note]
+    notes = in_float32(served)
     compiled = tf.function(served.named, input_signature=list(served.inputs), autograph=False)
     complaints = _Complaints()
     logger = logging.getLogger("tf2onnx")

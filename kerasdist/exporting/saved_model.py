@@ -14,7 +14,7 @@ from kerasdist.exporting.served import Runtime, Served, in_float32
 
 def write(served: Served, path: Path) -> list[str]:
     """Writes a folder with the endpoint `serve`, which is the default signature too."""
-    notes = [note for note in (in_float32(served),) if note]
+    notes = in_float32(served)
     save(served, path, served.inputs)
     return notes
 

@@ -108,7 +108,7 @@ def _output_names(
     return tuple(f"output_{i}" for i in range(len(names)))
 
 
-def in_float32(served: Served) -> str | None:
+def in_float32(served: Served) -> list[str]:
     """Lets a model of mixed precision compute in float32, as its variables are; says so.
 
     Runtimes have no mixed precision, or round at other places: bfloat16 has three digits.
@@ -120,9 +120,7 @@ def in_float32(served: Served) -> str | None:
     ]
     for layer in mixed:
         layer.dtype_policy = keras.DTypePolicy(layer.dtype_policy.variable_dtype)
-    if not mixed:
-        return None
-    return "the file computes in float32, not in mixed precision as the run did"
+    return ["the file computes in float32, not in mixed precision as the run did"] if mixed else []
 
 
 def first_line(error: BaseException) -> str:
