@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist import steps
+from kerasdist.rows import Rows
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(24, 6)).astype("float32")
@@ -214,3 +216,14 @@ def test_a_step_that_is_not_finite_leaves_the_vectors_and_names_the_variables():
         kerasdist.fit(model, (large, Y), batch_size=24, devices=2, shuffle=False, progress=False)
     for one, two in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("order", [None, [3, 0, 5, 1, 4, 2]])
+def test_batches_of_one_size_are_those_of_any(order):
+    arrays = (tf.Variable(X[:6]), tf.Variable(Y[:6]))
+    rows = Rows(arrays, None if order is None else tf.Variable(order), tf.constant(0, tf.int64), 2)
+    for number in range(3):
+        expected = rows.batch(tf.constant(number, tf.int64))
+        found = rows._replace(of_one_size=True).batch(tf.constant(number, tf.int64))
+        for one, two in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(one, two)
