@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any
 
+import keras
+
 from kerasdist.errors import KerasdistError
 
 
@@ -18,6 +20,26 @@ def check_counts(**counts: Any) -> None:
                 f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
                 f"example `{name}=10`."
             )
+
+
+def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """`None`, one callback, or callbacks nested in lists, as one list."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        raise KerasdistError(
+            "Received a `keras.callbacks.CallbackList` as `callbacks`, which is tied to a model "
+            "and to parameters already. Expected a list of callbacks. Give its own list: "
+            "`callbacks=mine.callbacks`."
+        )
+    found = [] if callbacks is None else keras.tree.flatten(callbacks)
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback):
+            is_class = isinstance(callback, type)
+            what = f"the class {callback.__name__!r}" if is_class else repr(callback)
+            raise KerasdistError(
+                f"Received {what} in `callbacks`. Expected objects of `keras.callbacks.Callback`. "
+                "Give for example `callbacks=[keras.callbacks.TerminateOnNaN()]`."
+            )
+    return found
 
 
 def is_on(name: str, value: Any) -> bool:

@@ -130,6 +130,10 @@ def open_stream(
         _refuse_second_batch_size(batch_size, name, "a generator function")
         return PythonStream(partial(from_function, data), name=name)
     is_examples = _is_list_of_examples(data)
+    if isinstance(data, list) and not is_examples and _is_array_like(data):
+        # A list is several inputs, and a tuple (x, y[, sample_weight]). In `validation_data` Keras
+        # takes both for the latter.
+        data = tuple(data) if name == "validation_data" else (data,)
     if _is_array_like(data) and not is_examples:
         size = _require_batch_size(batch_size or default_batch_size, name, "arrays")
         return ArrayStream(data, size, bool(shuffle), seed, name)

@@ -238,7 +238,11 @@ def preparation(
                 lambda number, part: (part, _span(share, tf.minimum(total - number * size, size)))
             )
         elif share is not None:
-            dataset = dataset.map(lambda *batch: _part(share, batch, needs_whole))
+            # A tuple of one position stays one: its `x` may be a tuple of several inputs.
+            is_bare = not isinstance(dataset.element_spec, tuple)
+            dataset = dataset.map(
+                lambda *batch: _part(share, batch[0] if is_bare else batch, needs_whole)
+            )
         return _without_tuning(dataset.prefetch(stream.read_ahead))
 
     is_changed = check is not None or augment is not None or share is not None
@@ -262,7 +266,6 @@ def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 @tf.autograph.experimental.do_not_convert
 def _part(share: Share, batch: Any, is_whole: bool) -> tuple[Any, tf.Tensor]:
     """A worker's rows of a batch, or all of them, and the span."""
-    batch = batch[0] if len(batch) == 1 else batch
     count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
     if is_whole:
         return batch, tf.stack([count, 0])

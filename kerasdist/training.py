@@ -6,12 +6,11 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from kerasdist import (
@@ -29,7 +28,7 @@ from kerasdist import (
 from kerasdist.additivity import warn_if_inexact
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
-from kerasdist.epochs import Loop, Plan, test
+from kerasdist.epochs import Loop, Plan, outputs, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
@@ -81,7 +80,7 @@ def fit(
     summary_every: int | None = None,
     profile: Any = False,
     log_placement: bool = False,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
+    callbacks: Any = None,
     progress: Any = "auto",
 ) -> keras.callbacks.History:
     """Trains a Keras model on one device or several, with the maths of one.
@@ -130,7 +129,7 @@ def fit(
             too. See docs/profiling.md.
         log_placement: Whether it is said which operations run on which device, and all of them are
             listed in `run_dir/placement.txt`.
-        callbacks: Keras callbacks.
+        callbacks: A Keras callback, or a list of them.
         progress: "auto" is a live display on a terminal and in a notebook, and lines elsewhere;
             "lines" forces these, "json" prints one JSON object a line, False is silent.
 
@@ -160,6 +159,7 @@ def fit(
     )
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
     arguments.check_class_weight(class_weight)
+    callbacks = arguments.as_callbacks(callbacks)
     is_compiled = arguments.is_on("jit", jit)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
@@ -354,7 +354,7 @@ def evaluate(
     batch_size: int | None = None,
     steps: int | None = None,
     devices: Any = "auto",
-    callbacks: Sequence[keras.callbacks.Callback] = (),
+    callbacks: Any = None,
 ) -> dict[str, Any]:
     """Computes loss and metrics over all of `data`, exactly, on any number of devices.
 
@@ -365,7 +365,7 @@ def evaluate(
         batch_size: Examples a batch, over all devices, for data that is not in batches.
         steps: How many batches; all by default.
         devices: As in `fit`.
-        callbacks: Keras callbacks, for their `on_test_*` hooks.
+        callbacks: A Keras callback, or a list of them, for their `on_test_*` hooks.
 
     Returns:
         A dict of floats by name.
@@ -378,6 +378,7 @@ def evaluate(
         {'loss': 1.0}
     """
     arguments.check_counts(epochs=1, steps=steps)
+    callbacks = arguments.as_callbacks(callbacks)
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
@@ -395,7 +396,7 @@ def evaluate(
             num_denominators=findings.num_denominators,
         )
         engine = Engine(model, placement, settings)
-        hooks = Hooks(engine, callbacks)
+        hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
         return test(engine, feed, steps, hooks, use_ema=False)
 
 
@@ -406,6 +407,7 @@ def predict(
     batch_size: int | None = None,
     steps: int | None = None,
     devices: Any = "auto",
+    callbacks: Any = None,
 ) -> Any:
     """Computes the model's outputs for all of `data`, in its order.
 
@@ -415,6 +417,7 @@ def predict(
         batch_size: Examples a batch, over all devices, for data that is not in batches.
         steps: How many batches; all by default.
         devices: As in `fit`.
+        callbacks: A Keras callback, or a list of them, for their `on_predict_*` hooks.
 
     Returns:
         Arrays in the structure of the model's outputs.
@@ -426,6 +429,7 @@ def predict(
         [[2.0], [6.0]]
     """
     arguments.check_counts(epochs=1, steps=steps)
+    callbacks = arguments.as_callbacks(callbacks)
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
@@ -444,19 +448,13 @@ def predict(
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
         engine = Engine(model, placement, Settings(shards=placement.num_replicas))
-        feed.open(0)
-        pieces: list[Any] = []
-        while steps is None or len(pieces) < steps:
-            try:
-                batch = next(feed.iterator, None)
-            except tf.errors.OpError as error:
-                raise translate(error) or error from None
-            if batch is not None:
-                feed.advance(1)
-                pieces.append(engine.predict(batch))
-            elif feed.is_over():
-                break
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+        hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
+        return outputs(engine, feed, steps, hooks)
+
+
+def _params(feed: Feed, steps: int | None) -> dict[str, Any]:
+    """What Keras tells the callbacks of `evaluate` and `predict`."""
+    return {"verbose": 0, "epochs": 1, "steps": steps or feed.stream.num_batches}
 
 
 def _make(model: Any, precision: str | None, seed: int) -> keras.Model:

@@ -119,7 +119,7 @@ SIZED = {"batch_size": BATCH}
 FORMS = {
     "arrays": (lambda: (X, Y), SIZED),
     "arrays of lists": (lambda: (X.tolist(), Y.tolist()), SIZED),
-    "arrays with None": (lambda: [X, Y, None], SIZED),
+    "arrays with None": (lambda: (X, Y, None), SIZED),
     "arrays with weights": (lambda: (X, Y, W), SIZED),
     "tensors": (lambda: (tf.constant(X), tf.constant(Y)), SIZED),
     "dict of arrays": (lambda: {"y": Y.tolist(), "x": X, "unused": IDS}, SIZED),
