@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,6 +21,26 @@ def check_counts(**counts: Any) -> None:
                 f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
                 f"example `{name}=10`."
             )
+
+
+def capped_epochs(epochs: int) -> int:
+    """No more than `keras.config.set_max_epochs` allows, which is for short trials."""
+    return _capped("epochs", epochs, keras.config.max_epochs())
+
+
+def capped_steps(name: str, steps: int | None) -> int | None:
+    """No more than `keras.config.set_max_steps_per_epoch` allows."""
+    return _capped(name, steps, keras.config.max_steps_per_epoch())
+
+
+def _capped(name: str, value: Any, most: int | None) -> Any:
+    if not most or (value is not None and value <= most):
+        return value
+    warnings.warn(
+        f"`{name}` is {most}: `keras.config` (or an environment variable of Keras) limits it.",
+        stacklevel=4,
+    )
+    return most
 
 
 def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:

@@ -47,12 +47,15 @@ class Plan:
     steps: int | None
     steps_per_epoch: int | None
     num_batches: int | None
+    max_epochs: int | None = None
 
     @property
     def epoch_steps(self) -> int | None:
         return self.steps_per_epoch or self.num_batches
 
     def is_done(self, epoch: int, step: int) -> bool:
+        if self.max_epochs is not None and epoch >= self.max_epochs:
+            return True
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
 
     def steps_left(self, step: int, step_in_epoch: int) -> int:
@@ -100,6 +103,7 @@ class Loop:
         self._seconds_per_step: float | None = None
         self._compiled: set[bool] = set()
         self._left_out = 0
+        self._ran_out = self._has_told_end = False
         self._in_epoch = 0
         self.step = 0
         self.epoch = 0
@@ -132,7 +136,7 @@ class Loop:
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             self._engine.model.stop_training = saved.meta["stopped"]
-        while not self._plan.is_done(self.epoch, self.step) and not self._hooks.stop:
+        while not self._is_done():
             if self._in_epoch == 0:  # Else the run was resumed within the epoch.
                 self._hooks.call("on_epoch_begin", self.epoch)
                 reset_metrics(self._engine)
@@ -149,7 +153,8 @@ class Loop:
             self._write_log(kind="epoch", **names, **{**rates, **self.logs})
             if self._has_own_folder():
                 self._summaries.epoch(self.step, self.logs)
-            self._keep_best()
+            if self._in_epoch:  # Else the loss of no steps, which is 0, would be the best.
+                self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
             self._in_epoch = 0
@@ -158,6 +163,9 @@ class Loop:
             self._save_if_due(epoch_ended=True)
         self._finish_saving()
         self._hooks.call("on_train_end", dict(self.logs))
+
+    def _is_done(self) -> bool:
+        return self._plan.is_done(self.epoch, self.step) or self._hooks.stop or self._ran_out
 
     def _train_epoch(self) -> None:
         self._meter.restart()
@@ -194,11 +202,45 @@ class Loop:
                 self._not_finite(outcome)
                 self._feed.advance(1)
             is_over = outcome.status == END_OF_DATA and self._feed.is_over()
-            if is_over:
-                self._feed.open(self._feed.epoch + 1)
-            if is_over and self._plan.steps_per_epoch is None:
+            if is_over and self._end_pass():
                 return
             self._save_if_due()
+        if self._plan.steps_per_epoch is not None and self._feed.is_at_end():
+            self._feed.open(self._feed.epoch + 1)
+
+    def _end_pass(self) -> bool:
+        """Goes to the next pass. Whether the epoch is over: as in Keras, also before its steps."""
+        wanted, stream = self._plan.steps_per_epoch, self._feed.stream
+        if not stream.is_one_shot:
+            self._feed.open(self._feed.epoch + 1)
+            if wanted is None:
+                return True
+            if self._in_epoch == 0 and not stream.has_empty_epochs:
+                return False  # The pass had ended with the last epoch, and nobody had noticed.
+        self._ran_out = stream.is_one_shot
+        if wanted is not None or self._plan.steps is not None:  # Else all was as expected.
+            self._tell_end(wanted)
+        return True
+
+    def _tell_end(self, wanted: int | None) -> None:
+        """Warns that there were fewer batches than steps: once, as a rule it is so every time."""
+        if self._has_told_end or not self._is_chief:
+            return
+        self._has_told_end = True
+        of = "" if wanted is None else f" of its {wanted}"
+        text = f"the data ended after {self._in_epoch}{of} steps of epoch {self.epoch + 1}. "
+        if self._ran_out:
+            text += (
+                "It is a generator, which cannot be read again, so the training ends here. (Keras "
+                "would go on with the generator's first two batches.) Ask for fewer steps, or pass "
+                "the generator function itself."
+            )
+        else:
+            text += (
+                "The epoch ends there and the next one starts the data again, as in Keras. Give "
+                "`steps_per_epoch` that divides the number of batches, or repeat the data."
+            )
+        self._reporter.warn(text)
 
     @property
     def _is_chief(self) -> bool:
@@ -230,6 +272,7 @@ class Loop:
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
         self._left_out = meta["left_out"]
+        self._ran_out = meta.get("ran_out", False)
         self._learning_rate = meta.get("learning_rate")
         self._best = self._written_best = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
@@ -341,6 +384,7 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
+            "ran_out": self._ran_out,
             "best": self._written_best,
         }
 

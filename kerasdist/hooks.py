@@ -81,6 +81,8 @@ class Hooks:
 
     def call(self, hook: str, *args: Any) -> None:
         """Calls a hook of every callback, for example `call("on_epoch_begin", 0)`."""
+        if hook in ("on_epoch_begin", "on_test_begin", "on_predict_begin"):
+            self._begun = None
         with self._visible():
             getattr(self._list, hook)(*args)
         if self._is_shared:  # One that stops the training stops it everywhere.

@@ -21,6 +21,7 @@ class TensorStream:
     arrays: Any = None
     is_endless = False
     is_one_shot = False
+    has_empty_epochs = False
     is_forward_only = False
     num_threads = 1
     read_ahead = tf.data.AUTOTUNE

@@ -95,7 +95,8 @@ def fit(
         validation_steps: How many batches of it; all by default.
         epochs: How many epochs to train.
         steps: How many steps to train instead, over as many epochs as that takes.
-        steps_per_epoch: How many steps make an epoch; one pass over the data by default.
+        steps_per_epoch: How many steps make an epoch; one pass over the data by default. The next
+            epoch goes on in the same pass; where a pass ends, the epoch ends.
         batch_size: The examples of one step over all devices, for data that is not in batches.
         devices: "auto" (every GPU, else the CPU), a number, indices, names, "cpu" or "cpu:4".
         shards: Into how many equal parts a batch is cut: a multiple of the devices. More parts than
@@ -110,7 +111,8 @@ def fit(
             weights, and `history.ema_weights` has the average.
         class_weight: The weight of each class in the loss.
         augment: `augment(batch, seed)` changes a batch, with TensorFlow's stateless functions.
-        shuffle: Whether examples are shuffled (for a dataset of examples: or the buffer's size).
+        shuffle: Whether examples are shuffled, of a `PyDataset` its batches. For a dataset of
+            examples it may be the buffer's size.
         seed: Decides the order of the data, dropout and augmentation.
         run_dir: A folder for configuration, checkpoints, metrics and the trained model. If it holds
             this run already, the run goes on from its newest checkpoint.
@@ -157,6 +159,10 @@ def fit(
         log_every=log_every,
         summary_every=summary_every,
     )
+    epochs = arguments.capped_epochs(epochs)
+    steps_per_epoch = arguments.capped_steps("steps_per_epoch", steps_per_epoch)
+    if validation_data is not None:
+        validation_steps = arguments.capped_steps("validation_steps", validation_steps)
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
     arguments.check_class_weight(class_weight)
     callbacks = arguments.as_callbacks(callbacks)
@@ -265,7 +271,7 @@ def fit(
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(sums.fixed_additions(deterministic, placement.is_gpu))
         engine = Engine(model, placement, settings)
-        plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
+        plan = Plan(epochs, steps, steps_per_epoch, stream.num_batches, keras.config.max_epochs())
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         run = folder.path if folder is not None else None
         summaries = Summaries(run, summary_every if placement.is_chief else None, reporter.warn)
@@ -378,6 +384,7 @@ def evaluate(
         {'loss': 1.0}
     """
     arguments.check_counts(epochs=1, steps=steps)
+    steps = arguments.capped_steps("steps", steps)
     callbacks = arguments.as_callbacks(callbacks)
     placement = place(devices)
     with contextlib.ExitStack() as stack:
@@ -429,6 +436,7 @@ def predict(
         [[2.0], [6.0]]
     """
     arguments.check_counts(epochs=1, steps=steps)
+    steps = arguments.capped_steps("steps", steps)
     callbacks = arguments.as_callbacks(callbacks)
     placement = place(devices)
     with contextlib.ExitStack() as stack:

@@ -669,13 +669,6 @@ def test_a_generator_that_can_be_read_once_for_two_epochs(not_compiled):
     assert "`validation_data`, a generator that can be read only once" in message
 
 
-def test_a_generator_that_ends_before_the_steps():
-    model = regressor(keras.optimizers.SGD(0.0))
-    message = refusal(model, batches(X, Y)(), batch_size=None, steps=5)
-    assert "read only once, and it ended before the training did" in message
-    assert int(model.optimizer.iterations) == 2
-
-
 def test_data_that_never_ends(not_compiled):
     endless = dataset(X, Y).repeat()
     message = refusal(regressor(), endless)

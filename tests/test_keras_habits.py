@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
@@ -224,3 +225,293 @@ class Two(kerasdist.Model):
 
 def test_a_list_is_matched_with_named_features_in_their_order():
     np.testing.assert_allclose(kerasdist.predict(Two(), [X, X + 1]), X + 10 * (X + 1))
+
+
+# Steps, epochs and passes
+
+
+def as_dataset():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH)
+
+
+class Batches(keras.utils.PyDataset):
+    """Notes which batches are read, and which hooks are called."""
+
+    def __init__(self, num_batches=6):
+        super().__init__()
+        self.notes, self._num_batches = [], num_batches
+
+    @property
+    def num_batches(self):
+        return self._num_batches
+
+    def __getitem__(self, index):
+        self.notes.append(index)
+        rows = slice(index % 6 * BATCH, (index % 6 + 1) * BATCH)
+        return X[rows], Y[rows]
+
+    def on_epoch_begin(self):
+        self.notes.append("begin")
+
+    def on_epoch_end(self):
+        self.notes.append("end")
+
+
+def generate(num_batches=6):
+    for i in range(num_batches):
+        yield X[i * BATCH : (i + 1) * BATCH], Y[i * BATCH : (i + 1) * BATCH]
+
+
+FORMS = {
+    "arrays": lambda: (X, Y),
+    "dataset": as_dataset,
+    "dataset of unknown length": lambda: as_dataset().filter(lambda *_: True),
+    "PyDataset": Batches,
+}
+
+
+def keras_fit(model, data, **options):
+    if isinstance(data, tuple):
+        return model.fit(*data, batch_size=BATCH, shuffle=False, verbose=0, **options)
+    return model.fit(data, shuffle=False, verbose=0, **options)
+
+
+def fit(model, data, **options):
+    size = {"batch_size": BATCH} if isinstance(data, tuple) else {}
+    options = {"shuffle": False, "progress": False, **size, **options}
+    return kerasdist.fit(model, data, **options)
+
+
+class Steps(keras.callbacks.Callback):
+    """How many steps each epoch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.counts.append(0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        assert batch == self.counts[-1]
+        self.counts[-1] += 1
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("steps", [3, 4, 9])
+def test_epochs_have_the_steps_that_keras_gives_them(form, steps, capfd):
+    model, expected, counts, others = make_model(), make_model(), Steps(), Steps()
+    options = {"epochs": 5, "steps_per_epoch": steps}
+    history = keras_fit(expected, FORMS[form](), callbacks=[others], **options)
+    own = fit(model, FORMS[form](), devices=2, callbacks=[counts], **options)
+    # An epoch finds out at its beginning that data of unknown length has ended.
+    whole = [3, 3, 0, 3, 3] if form == "dataset of unknown length" else [3] * 5
+    assert counts.counts == others.counts == {3: whole, 4: [4, 2, 4, 2, 4], 9: [6] * 5}[steps]
+    assert_same_weights(model, expected)
+    assert_same_history(own, history)
+    warnings = capfd.readouterr().err.count("the next one starts the data again, as in Keras")
+    assert warnings == (0 if counts.counts == [3] * 5 else 1)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@DEVICES
+@pytest.mark.parametrize("steps", [2, 9])
+def test_validation_has_the_steps_that_keras_gives_it(devices, steps):
+    model, expected = make_model(), make_model()
+    options = {"epochs": 2, "validation_data": as_dataset(), "validation_steps": steps}
+    history = keras_fit(expected, (X, Y), **options)
+    assert_same_history(fit(model, (X, Y), devices=devices, **options), history)
+
+
+def test_a_run_continues_within_a_pass_that_an_epoch_ended_in(tmp_path):
+    whole, parts = make_model(), make_model()
+    fit(whole, (X, Y), epochs=4, steps_per_epoch=4, shuffle=True, seed=3)
+    for epochs in (1, 3, 4):  # within the first pass, and at the beginning of the third
+        options = {"epochs": epochs, "steps_per_epoch": 4, "shuffle": True, "seed": 3}
+        parts = make_model()
+        fit(parts, (X, Y), run_dir=tmp_path / "run", **options)
+    assert_same_weights(parts, whole, 0)
+
+
+def test_an_epoch_of_a_generator_function_is_never_empty():
+    """Keras has no such data: the end of a pass at the end of an epoch is nothing to tell."""
+    counts = Steps()
+    fit(make_model(), generate, steps_per_epoch=3, epochs=4, callbacks=[counts])
+    assert counts.counts == [3, 3, 3, 3]
+
+
+def test_an_empty_epoch_is_not_the_best(tmp_path):
+    y = np.concatenate([Y[:12], 9 * Y[12:]])  # The second epoch is worse than the first.
+    data = tf.data.Dataset.from_tensor_slices((X, y)).batch(BATCH).filter(lambda *_: True)
+    options = {"steps_per_epoch": 3, "epochs": 3, "run_dir": tmp_path / "run"}
+    losses = fit(make_model(), data, **options).history["loss"]
+    assert losses[2] == 0 < losses[0] < losses[1]
+    fit(first := make_model(), data, steps_per_epoch=3, epochs=1)
+    assert_same_weights(keras.models.load_model(tmp_path / "run" / "best.keras"), first, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@DEVICES
+@pytest.mark.parametrize("num_batches", [6, 5, 4])
+def test_a_generator_that_ends_ends_the_training_as_in_keras(devices, num_batches, capfd):
+    model, expected = make_model(), make_model()
+    options = {"epochs": 2, "steps_per_epoch": 4, "validation_data": (X, Y)}
+    history = keras_fit(expected, generate(num_batches), **options)
+    own = fit(model, generate(num_batches), devices=devices, **options)
+    assert_same_weights(model, expected)
+    # Keras's default of 32 for validation: the loss is that of all examples either way.
+    assert_same_history(own, history)
+    text = capfd.readouterr().err
+    assert f"the data ended after {num_batches - 4} of its 4 steps of epoch 2." in text
+    assert "so the training ends here" in text
+
+
+def test_epochs_after_the_end_of_a_generator_are_left_out(tmp_path, capfd):
+    """Keras trains them on the generator's first two batches, which nobody wants."""
+    counts, folder = Steps(), tmp_path / "run"
+    options = {"epochs": 4, "steps_per_epoch": 4, "run_dir": folder}
+    model = make_model()
+    history = fit(model, generate(), callbacks=[counts], **options)
+    assert counts.counts == [4, 2]
+    assert history.epoch == [0, 1]
+    assert "Keras would go on with the generator's first two batches" in capfd.readouterr().err
+    again = make_model()  # The same program once more: it is finished.
+    fit(again, generate(), **options)
+    assert_same_weights(again, model, 0)
+    assert int(again.optimizer.iterations) == 6
+
+
+def test_a_generator_that_ends_before_the_steps_ends_the_training(capfd):
+    model, expected = make_model(), make_model()
+    fit(model, generate(), steps=50)
+    fit(expected, generate())
+    assert_same_weights(model, expected, 0)
+    assert "the data ended after 6 steps of epoch 1." in capfd.readouterr().err
+
+
+def test_a_generator_for_several_epochs_is_refused():
+    with pytest.raises(KerasdistError, match=r"can be read only once.*Pass the function itself"):
+        fit(make_model(), generate(), epochs=2)
+
+
+@pytest.fixture
+def limits():
+    yield
+    keras.config.set_max_epochs(None)
+    keras.config.set_max_steps_per_epoch(None)
+
+
+@pytest.mark.usefixtures("limits")
+@pytest.mark.filterwarnings("ignore:Your input ran out of data", "ignore:Limiting")
+@DEVICES
+def test_the_limits_of_keras_hold(devices):
+    keras.config.set_max_epochs(3)
+    keras.config.set_max_steps_per_epoch(4)
+    model, expected = make_model(), make_model()
+    options = {"epochs": 5, "validation_data": as_dataset()}
+    history = keras_fit(expected, (X, Y), **options)
+    with pytest.warns(UserWarning, match="`epochs` is 3: `keras.config`"):
+        own = fit(model, (X, Y), devices=devices, **options)
+    assert_same_weights(model, expected)
+    assert_same_history(own, history)
+    assert own.epoch == [0, 1, 2]
+    loss = expected.evaluate(X, Y, batch_size=BATCH, verbose=0, return_dict=True)
+    with pytest.warns(UserWarning, match="`steps` is 4"):
+        assert kerasdist.evaluate(model, (X, Y), batch_size=BATCH) == pytest.approx(loss, abs=1e-9)
+    with pytest.warns(UserWarning, match="`steps` is 4"):
+        assert len(kerasdist.predict(model, X, batch_size=BATCH)) == 4 * BATCH
+
+
+@pytest.mark.usefixtures("limits")
+@pytest.mark.filterwarnings("ignore:`epochs` is")
+def test_the_limit_of_epochs_holds_for_steps():
+    keras.config.set_max_epochs(2)
+    model = make_model()
+    fit(model, (X, Y), steps=100)
+    assert int(model.optimizer.iterations) == 12
+
+
+# PyDataset
+
+
+def passes(notes):
+    """The batches that were read between two hooks, of those that were read at all."""
+    found = [[]]
+    for note in notes:
+        if isinstance(note, str):
+            found.append([])
+        else:
+            found[-1].append(note)
+    return [batches for batches in found if batches]
+
+
+@DEVICES
+def test_a_py_dataset_is_shuffled_by_batches(devices):
+    def train(seed, **options):
+        data, model = Batches(), make_model()
+        fit(model, data, shuffle=True, seed=seed, epochs=3, devices=devices, **options)
+        return passes(data.notes), model
+
+    order, model = train(1)
+    assert [sorted(batches) for batches in order] == [[0, 1, 2, 3, 4, 5]] * 3
+    assert len({tuple(batches) for batches in order}) == 3
+    same, twin = train(1)
+    assert same == order
+    assert_same_weights(twin, model, 0)
+    assert train(2)[0] != order
+    # The weights are those of Keras on the batches in this order.
+    expected = make_model()
+    rows = [slice(i * BATCH, (i + 1) * BATCH) for batches in order for i in batches]
+    keras_fit(expected, ((X[r], Y[r]) for r in rows), steps_per_epoch=18)
+    assert_same_weights(model, expected)
+
+
+def test_a_py_dataset_is_not_shuffled_where_keras_does_not():
+    data, model = Batches(), make_model()
+    kerasdist.fit(model, (X, Y), batch_size=BATCH, validation_data=data, progress=False)
+    kerasdist.evaluate(model, data)
+    kerasdist.predict(model, data)
+    fit(model, data, shuffle=False)
+    assert passes(data.notes) == [[0, 1, 2, 3, 4, 5]] * 4
+    endless = Batches(num_batches=None)
+    fit(model, endless, shuffle=True, steps_per_epoch=8)
+    (read,) = passes(endless.notes)
+    assert read[:8] == list(range(8))
+
+
+def test_the_hooks_of_a_py_dataset_are_called_as_by_keras():
+    own, other, model = Batches(), Batches(), make_model()
+    keras_fit(model, other, epochs=2, validation_data=(other_validation := Batches()))
+    fit(model, own, epochs=2, validation_data=(own_validation := Batches()))
+    for data, expected in ((own, other), (own_validation, other_validation)):
+        hooks = [note for note in data.notes if isinstance(note, str)]
+        assert hooks == [note for note in expected.notes if isinstance(note, str)]
+
+
+class Reshuffled(Batches):
+    """Shuffles its examples after each epoch, as many programs do."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.random = np.arange(NUM), np.random.default_rng(1)
+
+    def __getitem__(self, index):
+        rows = self.rows[index * BATCH : (index + 1) * BATCH]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        self.random.shuffle(self.rows)
+
+
+def test_a_py_dataset_that_shuffles_itself_trains_as_in_keras_and_resumes(tmp_path):
+    expected, whole = make_model(), make_model()
+    # Keras reads ahead of `on_epoch_end` where it has the time: one epoch has no such race.
+    keras_fit(expected, Reshuffled(), epochs=1)
+    fit(whole, Reshuffled(), epochs=1)
+    assert_same_weights(whole, expected)
+    fit(whole := make_model(), Reshuffled(), epochs=3, shuffle=True, seed=5)
+    for options in ({"epochs": 1}, {"epochs": 2}, {"epochs": 3}):
+        parts = make_model()
+        fit(parts, Reshuffled(), shuffle=True, seed=5, run_dir=tmp_path / "run", **options)
+    assert_same_weights(parts, whole, 0)
