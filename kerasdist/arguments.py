@@ -63,6 +63,26 @@ def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     return found
 
 
+def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> None:
+    """`BackupAndRestore` restores a model at the beginning of an epoch, and nothing else."""
+    if not any(isinstance(c, keras.callbacks.BackupAndRestore) for c in callbacks):
+        return
+    reasons = {
+        "run_dir": "a run has its own checkpoints, which lose nothing",
+        "steps": "its backups count epochs, not steps",
+        "ema": "the averages are not in its backups",
+        "workers": "each worker would need the same backup",
+    }
+    for name, reason in reasons.items():
+        if others[name] is not None:
+            what = "several workers" if name == "workers" else f"`{name}`"
+            raise KerasdistError(
+                f"Received the callback `BackupAndRestore` together with {what}: {reason}. "
+                "Expected one way to continue a training. Leave the callback out, and give `run_dir`: the "
+                "same command then continues where it stopped, within an epoch as well."
+            )
+
+
 def is_on(name: str, value: Any) -> bool:
     if value in (True, "on"):
         return True

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from kerasdist import ownership
+from kerasdist import ownership, pure
 from kerasdist.announcing import is_higher_better, monitored
 from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
@@ -26,7 +26,7 @@ from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter
-from kerasdist.runs import BEST, METRICS, RunFolder
+from kerasdist.runs import BEST, METRICS, RunFolder, weights_sha256
 from kerasdist.steps import Engine
 from kerasdist.summaries import Summaries
 from kerasdist.validation import metric_results, reset_metrics
@@ -57,6 +57,13 @@ class Plan:
         if self.max_epochs is not None and epoch >= self.max_epochs:
             return True
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
+
+    def pass_of(self, epoch: int) -> int:
+        """The pass over the data that a training begins with which begins at `epoch`."""
+        if self.steps_per_epoch is None or self.num_batches is None:
+            return epoch
+        epochs_per_pass = -(-self.num_batches // self.steps_per_epoch)
+        return -(-epoch // epochs_per_pass)
 
     def steps_left(self, step: int, step_in_epoch: int) -> int:
         left = self.steps - step if self.steps is not None else 2**40
@@ -104,6 +111,7 @@ class Loop:
         self._compiled: set[bool] = set()
         self._left_out = 0
         self._ran_out = self._has_told_end = False
+        self._raw_digest: str | None = None
         self._in_epoch = 0
         self.step = 0
         self.epoch = 0
@@ -131,7 +139,10 @@ class Loop:
         self._engine.model.stop_training = False
         self._engine.model.history = self._hooks.history
         self._hooks.call("on_train_begin")
-        if saved is not None:
+        if saved is None:
+            self.epoch = pure.initial_epoch(self._engine.model)
+            self._feed.open(self._plan.pass_of(self.epoch))
+        else:
             self._hooks.restore(saved.arrays)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
@@ -162,7 +173,18 @@ class Loop:
                 self._on_epoch()
             self._save_if_due(epoch_ended=True)
         self._finish_saving()
+        self._finalize()
         self._hooks.call("on_train_end", dict(self.logs))
+
+    def _finalize(self) -> None:
+        """An optimizer with `use_ema` puts its averages into the weights, as at the end of Keras's
+        `fit`: into the caller's model. Checkpoints have the weights themselves to continue from."""
+        model, state = self._engine.model, self._engine.state
+        state.write_back()
+        if self._folder is not None and pure.loss_scale(model.optimizer)[0].use_ema:
+            self._raw_digest = weights_sha256(model)
+        model.optimizer.finalize_variable_values(model.trainable_variables)
+        state.refresh("trainable")
 
     def _is_done(self) -> bool:
         return self._plan.is_done(self.epoch, self.step) or self._hooks.stop or self._ran_out
@@ -471,7 +493,7 @@ class Loop:
         )
 
     def result(self, placement: Placement) -> dict[str, Any]:
-        """The content of result.json but for the weights' hash."""
+        """The content of result.json; the weights' hash where it is not that of the model."""
         rate, _ = self._meter.rates()
         return {
             "status": "finished",
@@ -481,4 +503,5 @@ class Loop:
             **self.logs,
             "examples_per_second": round(rate, 3),
             "devices": list(placement.titles),
+            **({"weights_sha256": self._raw_digest} if self._raw_digest else {}),
         }

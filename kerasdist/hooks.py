@@ -29,7 +29,6 @@ _STATE: dict[type, tuple[str, ...]] = {
 
 # These write files, which only the chief of several workers does.
 _WRITERS = (
-    keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.TensorBoard,

@@ -171,6 +171,9 @@ def fit(
     every = SaveEvery.parse(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
     placement = place(devices)
+    arguments.check_backup(
+        callbacks, run_dir=run_dir, steps=steps, ema=ema, workers=placement.workers
+    )
     reporter = progress if isinstance(progress, Reporter) else Reporter(mode_of(progress))
     if not placement.is_chief:
         reporter = Reporter("silent")

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import KerasdistError
+from kerasdist import KerasdistError, arguments
 
 NUM = 22
 BATCH = 4
@@ -515,3 +515,134 @@ def test_a_py_dataset_that_shuffles_itself_trains_as_in_keras_and_resumes(tmp_pa
         parts = make_model()
         fit(parts, Reshuffled(), shuffle=True, seed=5, run_dir=tmp_path / "run", **options)
     assert_same_weights(parts, whole, 0)
+
+
+# Averages of the weights
+
+
+def averaging(is_scaled):
+    inner = keras.optimizers.SGD(0.05, momentum=0.5, use_ema=True, ema_momentum=0.8)
+    return keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0) if is_scaled else inner
+
+
+class WeightsAtEnd(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        self.weights = self.model.get_weights()
+
+
+@DEVICES
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_use_ema_ends_with_the_weights_of_keras(devices, is_scaled):
+    model, expected, seen = make_model(averaging(is_scaled)), make_model(averaging(is_scaled)), None
+    for _ in range(2):
+        keras_fit(expected, (X, Y), epochs=2)
+        fit(model, (X, Y), devices=devices, epochs=2, callbacks=[seen := WeightsAtEnd()])
+        assert_same_weights(model, expected)
+        for own, other in zip(seen.weights, expected.get_weights(), strict=True):
+            np.testing.assert_allclose(own, other, rtol=0, atol=1e-9)
+
+
+# BackupAndRestore
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Stops the training as a crash would: at the beginning of an epoch, or after a batch of it."""
+
+    def __init__(self, epoch, batch=None):
+        super().__init__()
+        self.epoch, self.batch, self.now = epoch, batch, None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.now = epoch
+        if self.batch is None and epoch == self.epoch:
+            raise InterruptedError
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.now, batch) == (self.epoch, self.batch):
+            raise InterruptedError
+
+
+def interrupted(train, folder, epoch, batch=None, **options):
+    """A training that is interrupted and started again with a new model, and its history."""
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(str(folder), **options)
+
+    with pytest.raises(InterruptedError):
+        train(make_model(adam()), callbacks=[backup(), Interrupt(epoch, batch)])
+    model = make_model(adam())
+    return model, train(model, callbacks=[backup()])
+
+
+def adam():
+    return keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8)
+
+
+@DEVICES
+def test_backup_and_restore_continues_at_the_epoch_where_keras_does(devices, tmp_path):
+    own, history = interrupted(
+        lambda model, **more: fit(model, (X, Y), epochs=4, devices=devices, **more),
+        tmp_path / "own",
+        2,
+    )
+    expected, other = interrupted(
+        lambda model, **more: keras_fit(model, (X, Y), epochs=4, **more), tmp_path / "keras", 2
+    )
+    assert history.epoch == [2, 3]
+    assert_same_history(history, other)
+    assert_same_weights(own, expected)
+    fit(whole := make_model(adam()), (X, Y), epochs=4)
+    assert_same_weights(own, whole)
+
+
+@pytest.mark.parametrize("form", ["arrays", "PyDataset", "dataset of examples"])
+@pytest.mark.parametrize("steps", [None, 3])
+def test_backup_and_restore_continues_with_the_order_of_the_epoch(form, steps, tmp_path):
+    examples = tf.data.Dataset.from_tensor_slices((X, Y))
+    data = examples if form == "dataset of examples" else FORMS[form]()
+    size = {"batch_size": BATCH} if form != "PyDataset" else {}
+    options = {"epochs": 4, "steps_per_epoch": steps, "shuffle": True, "seed": 3, **size}
+    own, _ = interrupted(lambda model, **more: fit(model, data, **options, **more), tmp_path, 2)
+    fit(whole := make_model(adam()), data, **options)
+    assert_same_weights(own, whole, 0)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_backup_and_restore_by_batches_repeats_the_epoch_as_keras_does(devices, tmp_path):
+    options = {"epoch": 1, "batch": 4, "save_freq": 4}
+    own, history = interrupted(
+        lambda model, **more: fit(model, (X, Y), epochs=3, devices=devices, **more),
+        tmp_path / "own",
+        **options,
+    )
+    expected, other = interrupted(
+        lambda model, **more: keras_fit(model, (X, Y), epochs=3, **more),
+        tmp_path / "keras",
+        **options,
+    )
+    assert int(own.optimizer.iterations) > 18  # Some batches are used twice: that is Keras's way.
+    assert_same_history(history, other)
+    assert_same_weights(own, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"run_dir": "run"}, "`run_dir`: a run has its own checkpoints"),
+        ({"steps": 7}, "`steps`: its backups count epochs"),
+        ({"ema": 0.9}, "`ema`: the averages are not in its backups"),
+    ],
+)
+def test_backup_and_restore_is_refused_beside_another_way_to_continue(options, named, tmp_path):
+    options = {k: tmp_path / v if k == "run_dir" else v for k, v in options.items()}
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+    with pytest.raises(KerasdistError, match=f"`BackupAndRestore` together with {named}"):
+        fit(make_model(), (X, Y), callbacks=[backup], **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_backup_and_restore_is_refused_on_several_workers():
+    backup = keras.callbacks.BackupAndRestore("unused")
+    others = {"run_dir": None, "steps": None, "ema": None, "workers": object()}
+    with pytest.raises(KerasdistError, match="several workers: each worker would need"):
+        arguments.check_backup([backup], **others)
