@@ -78,8 +78,8 @@ def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> No
             what = "several workers" if name == "workers" else f"`{name}`"
             raise KerasdistError(
                 f"Received the callback `BackupAndRestore` together with {what}: {reason}. "
-                "Expected one way to continue a training. Leave the callback out, and give `run_dir`: the "
-                "same command then continues where it stopped, within an epoch as well."
+                "Expected one way to continue a training. Leave the callback out, and give "
+                "`run_dir`: the same command then continues where it stopped, also within an epoch."
             )
 
 

@@ -192,6 +192,7 @@ def preparation(
     need_targets: bool = True,
     share: Share | None = None,
     needs_whole: bool = False,
+    allow_nan: bool = False,
 ) -> Preparation:
     """What happens to batches on the host.
 
@@ -202,7 +203,8 @@ def preparation(
     if share is not None and augment is None and not needs_whole:
         is_part = stream.take_share(share)
     # Data in memory was checked at once, and before anything was compiled.
-    check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
+    check_values = need_targets and not allow_nan
+    check = _checker(model, labels, name, check_values) if stream.arrays is None else None
     known = stream.element_spec
     augment = with_epoch(augment)
     # Traced once for all passes.

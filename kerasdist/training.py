@@ -76,6 +76,7 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
+    allow_nan: bool = False,
     log_every: int | None = None,
     summary_every: int | None = None,
     profile: Any = False,
@@ -123,6 +124,8 @@ def fit(
         monitor: The logged value that decides about `best.keras`; by default the validation loss.
         on_nan: "stop": a NaN or infinity stops the training before it reaches the weights. "skip":
             the step is left out on all devices, at most 10 in a row.
+        allow_nan: Whether NaN and infinity in the data are let through, for a model or a loss that
+            masks them. Steps are still checked.
         log_every: Steps between two log lines; by default a line each epoch.
         summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
             by default. See docs/summaries.md.
@@ -188,7 +191,7 @@ def fit(
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
-        findings = _inspect(model, stream, "data", augment)
+        findings = _inspect(model, stream, "data", augment, allow_nan=allow_nan)
         if findings.has_own_loss_terms and num_shards > 1:
             warn_if_inexact(model, first_batch(stream, augment), num_shards)
         feed = Feed(
@@ -202,6 +205,7 @@ def fit(
                 seed=seed,
                 share=placement.share(num_shards),
                 needs_whole=findings.gather_metrics,
+                allow_nan=allow_nan,
             ),
             takes_rows=not placement.is_gpu,
         )
@@ -210,7 +214,14 @@ def fit(
         if validation_data is not None:
             name, size = "validation_data", stream.batch_size
             validation, _ = _test_feed(
-                stack, model, validation_data, name, placement, num_shards, default_batch_size=size
+                stack,
+                model,
+                validation_data,
+                name,
+                placement,
+                num_shards,
+                default_batch_size=size,
+                allow_nan=allow_nan,
             )
             if validation_steps is None:
                 arguments.check_ends(validation.stream, name, "validation_steps")
@@ -363,6 +374,7 @@ def evaluate(
     batch_size: int | None = None,
     steps: int | None = None,
     devices: Any = "auto",
+    allow_nan: bool = False,
     callbacks: Any = None,
 ) -> dict[str, Any]:
     """Computes loss and metrics over all of `data`, exactly, on any number of devices.
@@ -374,6 +386,7 @@ def evaluate(
         batch_size: Examples a batch, over all devices, for data that is not in batches.
         steps: How many batches; all by default.
         devices: As in `fit`.
+        allow_nan: As in `fit`.
         callbacks: A Keras callback, or a list of them, for their `on_test_*` hooks.
 
     Returns:
@@ -396,7 +409,14 @@ def evaluate(
         ensure_compiled(model)
         inspection.refuse_unsupported(model, to_train=False)
         feed, findings = _test_feed(
-            stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
+            stack,
+            model,
+            data,
+            "data",
+            placement,
+            placement.num_replicas,
+            batch_size=batch_size,
+            allow_nan=allow_nan,
         )
         if steps is None:
             arguments.check_ends(feed.stream, "data", "steps")
@@ -500,6 +520,7 @@ def _inspect(
     augment: Callable | None = None,
     *,
     to_train: bool = True,
+    allow_nan: bool = False,
 ) -> inspection.Findings:
     spec = element_spec(stream, augment)
     if spec is None:
@@ -509,7 +530,7 @@ def _inspect(
         )
     findings = inspection.inspect(model, spec, to_train=to_train)
     if stream.arrays is not None:
-        inspection.check_arrays(model, stream.arrays, findings.labels, name)
+        inspection.check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
     return findings
 
 
@@ -523,6 +544,7 @@ def _test_feed(
     *,
     batch_size: int | None = None,
     default_batch_size: int | None = None,
+    allow_nan: bool = False,
 ):
     stream = open_stream(
         data,
@@ -531,7 +553,7 @@ def _test_feed(
         default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
     )
     stack.callback(stream.close)
-    findings = _inspect(model, stream, name, to_train=False)
+    findings = _inspect(model, stream, name, to_train=False, allow_nan=allow_nan)
     prepare = preparation(
         model,
         stream,
@@ -539,6 +561,7 @@ def _test_feed(
         name=name,
         share=placement.share(shards),
         needs_whole=findings.gather_metrics,
+        allow_nan=allow_nan,
     )
     feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
     stack.callback(feed.close)

@@ -1,5 +1,6 @@
 """What Keras's own `fit`, `evaluate` and `predict` do, and programs rely on."""
 
+import classifier_recipe
 import keras
 import numpy as np
 import pytest
@@ -646,3 +647,105 @@ def test_backup_and_restore_is_refused_on_several_workers():
     others = {"run_dir": None, "steps": None, "ema": None, "workers": object()}
     with pytest.raises(KerasdistError, match="several workers: each worker would need"):
         arguments.check_backup([backup], **others)
+
+
+# NaN that is masked
+
+
+def make_masked():
+    """A model and a loss that leave out what is not finite."""
+
+    def known(values):
+        is_known = keras.ops.isfinite(values)
+        return is_known, keras.ops.where(is_known, values, 0.0)
+
+    @keras.saving.register_keras_serializable("habits")
+    class Known(keras.layers.Layer):
+        def call(self, x):
+            return known(x)[1]
+
+    def loss(y, outputs):
+        is_known, y = known(y)
+        return keras.ops.mean(keras.ops.where(is_known, (y - outputs) ** 2, 0.0), axis=-1)
+
+    out = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotNormal(1))
+    model = keras.Sequential([keras.Input((3,)), Known(), out])
+    model.compile(keras.optimizers.SGD(0.05), loss)
+    return model
+
+
+def with_gaps():
+    x, y = X.copy(), Y.copy()
+    x[3, 1], x[20, 0], y[7], y[15] = np.nan, np.inf, np.nan, -np.inf
+    return x, y
+
+
+@DEVICES
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_nan_that_is_masked_trains_as_in_keras(devices, form):
+    x, y = with_gaps()
+    data = (x, y)
+    if form == "dataset":
+        data = tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
+    model, expected = make_masked(), make_masked()
+    options = {"epochs": 2, "validation_data": data}
+    history = keras_fit(expected, data, **options)
+    own = fit(model, data, devices=devices, allow_nan=True, **options)
+    assert_same_weights(model, expected)
+    assert_same_history(own, history)
+    loss = expected.evaluate(x, y, verbose=0)
+    found = kerasdist.evaluate(model, data, allow_nan=True, devices=devices)
+    assert found["loss"] == pytest.approx(loss, abs=1e-9)
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_nan_is_refused_with_the_way_to_let_it_through(form):
+    data = with_gaps()
+    if form == "dataset":
+        data = tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
+    hint = r"NaN or infinity in `data`.*masks such values, give `allow_nan=True` \(`--allow-nan`\)"
+    with pytest.raises(KerasdistError, match=hint):
+        fit(make_masked(), data)
+    with pytest.raises(KerasdistError, match=hint):
+        kerasdist.evaluate(make_masked(), data)
+    with pytest.raises(KerasdistError, match="NaN or infinity in `validation_data`"):
+        fit(make_masked(), (X, Y), validation_data=data)
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+@pytest.mark.parametrize("value", [3.0, np.nan])
+def test_labels_are_checked_also_where_nan_is_allowed(form, value):
+    labels = np.zeros(NUM)
+    labels[5] = value
+    data = (X, labels)
+    if form == "dataset":
+        data = tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(KerasdistError, match=r"Received the label .* Expected classes from 0 to 2"):
+        fit(model, data, allow_nan=True)
+
+
+def test_the_command_line_lets_nan_through(tmp_path, command):
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    recipe = classifier_recipe.write(tmp_path / "small")
+    data = recipe / "data.py"
+    as_floats = 'image.astype("float32") * np.where(np.arange(36) == 5, np.nan, 1).reshape(6, 6, 1)'
+    data.write_text(
+        data.read_text().replace('image.astype("uint8"), "label"', f'{as_floats}, "label"')
+    )
+    model = recipe / "model.py"
+    model.write_text(
+        model.read_text().replace(
+            "def call(self, image):",
+            "def call(self, image):\n        image = keras.ops.nan_to_num(image)",
+        )
+    )
+    run = tmp_path / "run"
+    refused = command("fit", recipe, "--run-dir", run)
+    assert refused.code == 2
+    assert "`--allow-nan`" in refused.err
+    assert command("fit", recipe, "--run-dir", run, "--allow-nan", "--quiet").code == 0
+    assert command("evaluate", run).code == 2
+    assert "accuracy" in command("evaluate", run, "--allow-nan").out

@@ -33,7 +33,8 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     views = optional.views(job.recipe) if options["tta"] else None
     data = job.build_data(options["split"])
     model = load(run, options["which"])
-    arguments = {"batch_size": options["batch_size"], "steps": options["steps"], "devices": names}
+    arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
+    arguments["devices"] = names
     tally = tally_for(model, run, job.recipe, options["split"])
     results, counts = measure(model, data, tally, **arguments)
     with_views = {}
