@@ -118,7 +118,7 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         raise KerasdistError(
             f"Received `on_nan={on_nan!r}`. Expected 'stop' or 'skip'. Leave it out to stop."
         )
-    if not _is_whole(seed) or not 0 <= seed < 2**63:
+    if seed is not None and (not _is_whole(seed) or not 0 <= seed < 2**63):
         raise KerasdistError(
             f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
             "`seed=1`."

@@ -37,7 +37,7 @@ from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
 from kerasdist.profiling import Profile
-from kerasdist.recovery import Recovery, SaveEvery, choose_shards, of_chief
+from kerasdist.recovery import Recovery, SaveEvery, choose_seed, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
@@ -68,7 +68,7 @@ def fit(
     class_weight: dict[int, float] | None = None,
     augment: Callable | None = None,
     shuffle: bool | int = True,
-    seed: int = 0,
+    seed: int | None = None,
     run_dir: Any = None,
     resume: bool = True,
     init_from: Any = None,
@@ -114,7 +114,9 @@ def fit(
         augment: `augment(batch, seed)` changes a batch, with TensorFlow's stateless functions.
         shuffle: Whether examples are shuffled, of a `PyDataset` its batches. For a dataset of
             examples it may be the buffer's size.
-        seed: Decides the order of the data, dropout and augmentation.
+        seed: Decides the order of the data, dropout and augmentation, and the first weights of a
+            `model` that is a function. By default it is drawn from Python's `random`, which
+            `keras.utils.set_random_seed` seeds; a run keeps the one it was begun with.
         run_dir: A folder for configuration, checkpoints, metrics and the trained model. If it holds
             this run already, the run goes on from its newest checkpoint.
         resume: Whether a run that is there is continued; otherwise it is an error.
@@ -183,7 +185,9 @@ def fit(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
-        num_shards = choose_shards(shards, placement, deterministic, run_dir if resume else None)
+        earlier = run_dir if resume else None
+        num_shards = choose_shards(shards, placement, deterministic, earlier)
+        seed = choose_seed(seed, placement, earlier)
         model = _make(model, precision, seed)
         ensure_compiled(model)
         inspection.refuse_unsupported(model)

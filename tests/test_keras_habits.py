@@ -1,5 +1,8 @@
 """What Keras's own `fit`, `evaluate` and `predict` do, and programs rely on."""
 
+import json
+import random
+
 import classifier_recipe
 import keras
 import numpy as np
@@ -8,6 +11,9 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError, arguments
+from kerasdist.checkpoints import Store
+from kerasdist.recovery import choose_seed
+from kerasdist.runs import RunFolder
 
 NUM = 22
 BATCH = 4
@@ -626,6 +632,32 @@ def test_backup_and_restore_by_batches_repeats_the_epoch_as_keras_does(devices, 
     assert_same_weights(own, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_backup_and_restore_within_a_pass_starts_the_data_again_as_keras_does(tmp_path):
+    options = {"epochs": 4, "steps_per_epoch": 4}
+    own, history = interrupted(
+        lambda model, **more: fit(model, (X, Y), **options, **more), tmp_path / "own", 1
+    )
+    expected, other = interrupted(
+        lambda model, **more: keras_fit(model, (X, Y), **options, **more), tmp_path / "keras", 1
+    )
+    assert_same_history(history, other)
+    assert_same_weights(own, expected)
+
+
+def test_a_backup_of_a_finished_training_leaves_nothing_to_do_as_in_keras(tmp_path):
+    models = []
+    for train, folder in ((fit, tmp_path / "own"), (keras_fit, tmp_path / "keras")):
+        for _ in range(2):
+            backup = keras.callbacks.BackupAndRestore(str(folder), delete_checkpoint=False)
+            model = make_model(adam())
+            history = train(model, (X, Y), epochs=2, callbacks=[backup])
+        assert history.epoch == []
+        assert int(model.optimizer.iterations) == 12
+        models.append(model)
+    assert_same_weights(*models)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -749,3 +781,97 @@ def test_the_command_line_lets_nan_through(tmp_path, command):
     assert command("fit", recipe, "--run-dir", run, "--allow-nan", "--quiet").code == 0
     assert command("evaluate", run).code == 2
     assert "accuracy" in command("evaluate", run, "--allow-nan").out
+
+
+# The seed
+
+
+def order_of(model, **options):
+    """The order of the batches of one epoch."""
+    data = Batches()
+    fit(model, data, shuffle=True, **options)
+    (batches,) = passes(data.notes)
+    return batches
+
+
+def test_the_seed_of_keras_decides_about_the_order():
+    keras.utils.set_random_seed(1)
+    first = [order_of(make_model()) for _ in range(2)]
+    keras.utils.set_random_seed(1)
+    assert [order_of(make_model()) for _ in range(2)] == first
+    keras.utils.set_random_seed(2)
+    assert [order_of(make_model()) for _ in range(2)] != first
+    keras.utils.set_random_seed(2)
+    assert order_of(make_model(), seed=5) == order_of(make_model(), seed=5)
+
+
+def test_each_further_fit_has_another_order():
+    model = make_model()
+    assert len({tuple(order_of(model)) for _ in range(4)}) > 1
+
+
+@DEVICES
+def test_a_run_keeps_the_seed_that_was_drawn_for_it(devices, tmp_path):
+    def train(epochs, **options):
+        model = make_model()
+        fit(model, (X, Y), shuffle=True, epochs=epochs, devices=devices, **options)
+        return model, random.random()
+
+    folder = tmp_path / "run"
+    keras.utils.set_random_seed(1)
+    whole, drawn = train(4)
+    keras.utils.set_random_seed(1)
+    _, drawn_first = train(2, run_dir=folder)
+    keras.utils.set_random_seed(2)
+    parts, drawn_resumed = train(4, run_dir=folder)
+    assert_same_weights(parts, whole)
+    # What a program draws afterwards does not depend on where the seed came from.
+    assert drawn_first == drawn
+    keras.utils.set_random_seed(2)
+    assert train(1)[1] == drawn_resumed
+    seed = json.loads((folder / "config.json").read_text())["seed"]
+    assert Store(folder / "checkpoints").newest_meta()["identity"]["seed"] == seed
+    with pytest.raises(KerasdistError, match=f"seed was {seed} and is {seed + 1}"):
+        train(4, run_dir=folder, seed=seed + 1)
+
+
+def test_a_run_without_a_checkpoint_keeps_its_seed_too(tmp_path):
+    RunFolder(tmp_path / "run", {"kerasdist": "0", "seed": 123})
+    fit(model := make_model(), (X, Y), shuffle=True, run_dir=tmp_path / "run")
+    fit(expected := make_model(), (X, Y), shuffle=True, seed=123)
+    assert_same_weights(model, expected, 0)
+
+
+def test_a_model_that_is_a_function_follows_the_seed():
+    def build():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        return model
+
+    def weights(**options):
+        return fit(build, (X, Y), **options).model.get_weights()[0].tolist()
+
+    assert weights(seed=3) == weights(seed=3)
+    keras.utils.set_random_seed(1)
+    first, second = weights(), weights()
+    assert first != second
+    keras.utils.set_random_seed(1)
+    assert weights() == first
+
+
+def test_workers_take_the_seed_of_the_chief(tmp_path):
+    class Placement:
+        is_chief = False
+
+        def of_chief(self, *values):
+            return (42,)
+
+    assert choose_seed(None, Placement(), tmp_path) == 42
+    assert choose_seed(5, Placement(), tmp_path) == 5
+
+
+def test_the_command_line_keeps_the_seed_0(tmp_path, command):
+    run = tmp_path / "run"
+    recipe = classifier_recipe.write(tmp_path / "small")
+    assert command("fit", recipe, "--run-dir", run, "--quiet").code == 0
+    assert Store(run / "checkpoints").newest_meta()["identity"]["seed"] == 0
