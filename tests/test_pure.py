@@ -34,6 +34,7 @@ COVERED = {
     "_use_weight_decay": "test_vectors_of_an_optimizers_variables_are_found",
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
+    "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
 }
 COVERED_IMPORTS = {
     "keras.src.backend": "test_masks_travel_on_tensors",
