@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kerasdist import pure
 from kerasdist.models import fields_read, read
-from kerasdist.shards import leaves, only_if
+from kerasdist.shards import leaves
 from kerasdist.workers import Workers
 
 IMAGES_A_REPLICA = 4
@@ -54,13 +54,10 @@ class Observer:
         self._num_terms = 0
         self.seen: dict[str, Any] = {}
 
-    def terms(self, forward: pure.Forward, shard: pure.Shard) -> list[tf.Tensor]:
+    def terms(self, added: tf.Tensor | None) -> list[tf.Tensor]:
         """What is to be added up over this replica's shards: its part of `add_loss` losses."""
-        if not forward.added:
-            return []
-        self._num_terms = 1
-        whole = tf.add_n([_scalar(loss) for loss in forward.added])
-        return [only_if(shard.num_examples > 0, tf.cast(shard.weight, tf.float32) * whole)]
+        self._num_terms = 0 if added is None else 1
+        return [] if added is None else [added]
 
     def take_terms(self, sums: list[tf.Tensor]) -> list[tf.Tensor]:
         """Takes the sums of `terms` out of a replica's sums."""

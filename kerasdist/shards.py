@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -21,6 +21,31 @@ def leaves(structure: Any) -> list[Any]:
 
 def _map(function, structure: Any) -> Any:
     return tf.nest.map_structure(lambda t: None if t is None else function(t), structure)
+
+
+class Piece(NamedTuple):
+    """One shard as tensors: all that a function of it is given.
+
+    `num_examples` is None for a whole batch; else it, `num_global` and `denominators` are as in
+    `pure.Shard`.
+    """
+
+    index: Any
+    args: tuple
+    y: Any
+    sample_weight: Any
+    num_examples: Any
+    num_global: Any
+    denominators: Any
+
+    @property
+    def example(self) -> Example:
+        args = self.args
+        return Example(args, args[0] if len(args) == 1 else args, self.y, self.sample_weight)
+
+    def shard(self, *, on_cpu: bool) -> pure.Shard:
+        own = self.num_global if self.num_examples is None else self.num_examples
+        return pure.Shard(own, self.num_global, self.denominators, on_cpu=on_cpu)
 
 
 class Cut:
@@ -56,14 +81,13 @@ class Cut:
         self._first = replica * self.per_replica
         self._on_host = placement.is_gpu
 
-    def shard(self, local_index, denominators) -> tuple[tf.Tensor, Example, pure.Shard]:
-        """The `local_index`-th shard of this replica: its index in the batch, data, and weight."""
+    def shard(self, local_index, denominators=None) -> Piece:
+        """The `local_index`-th shard of this replica."""
         index = self._first + local_index
+        e = self.example
         if self.shards == 1:
-            shard = pure.Shard(
-                self.num_global, self.num_global, denominators, on_cpu=not self._on_host
-            )
-            return tf.convert_to_tensor(index), self.example, shard
+            fields = (e.args, e.y, e.sample_weight)
+            return Piece(tf.convert_to_tensor(index), *fields, None, self.num_global, denominators)
         whole: Any = self._size
         number = tf.get_static_value(index)
         if whole is None or number is None:
@@ -79,16 +103,8 @@ class Cut:
                     return tensor[begin : begin + size]
             return tensor[begin : begin + size]
 
-        e = self.example
-        args = _map(slice_rows, e.args)
-        part = Example(
-            args,
-            args[0] if len(args) == 1 else args,
-            _map(slice_rows, e.y),
-            _map(slice_rows, e.sample_weight),
-        )
-        shard = pure.Shard(count, whole, denominators, on_cpu=not self._on_host)
-        return tf.convert_to_tensor(index), part, shard
+        cut = [_map(slice_rows, part) for part in (e.args, e.y, e.sample_weight)]
+        return Piece(tf.convert_to_tensor(index), *cut, count, whole, denominators)
 
 
 def _range(n, index, shards: int, minimum, maximum) -> tuple:

@@ -20,16 +20,8 @@ from kerasdist.devices import Placement
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, Outcome, over_batches
 from kerasdist.models import Example, read
 from kerasdist.rows import Rows
-from kerasdist.shards import (
-    Cut,
-    Seeds,
-    Terms,
-    if_any,
-    own_rows,
-    weigh_classes,
-    weighted,
-    with_masks,
-)
+from kerasdist.shard_functions import ShardFunctions
+from kerasdist.shards import Cut, Piece, Seeds, weigh_classes
 from kerasdist.state import State, vectors
 
 
@@ -65,7 +57,16 @@ class Engine:
         with_ema = settings.ema is not None
         self.state = State(self.roles, placement, with_ema=with_ema, joined=self._joined)
         self._checked_names: tuple[str, ...] = ()
-        self._output_structure: Any = None
+        self.functions = ShardFunctions(
+            model,
+            self.roles,
+            seed=settings.seed,
+            packed=settings.shards > 1 or self._joined is not None,
+            on_cpu=not placement.is_gpu,
+            gather_outputs=settings.gather_metrics,
+            sealed=settings.deterministic,
+            jit=settings.jit,
+        )
         self.train_loop = loops.compiled(self._train_loop)
         self.observed_step = loops.compiled(self._observed_step)
         self.test_loop = loops.compiled(self._test_loop)
@@ -237,39 +238,20 @@ class Engine:
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["trainable"])
-        other = before["other"]
         of_optimizer = self.state.apart("optimizer", before["optimizer"])
         optimizer = updates.Update(self.model.optimizer, self.roles, of_optimizer)
-        seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
-        denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
-        packed = settings.shards > 1 or self._joined is not None
-        terms_of_step = Terms(self.roles, packed=packed)
+        state = (trainable, before["other"], optimizer.step, optimizer.scale)
+        denominators = self._global_denominators(cut, state, training=True)
+        terms_of_step = self.functions.terms
 
         def shard_terms(local_index):
             """What adds up over the shards, and the rows of outputs where metrics need them."""
-            index, part, shard = cut.shard(local_index, denominators)
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(trainable)
-                forward = pure.forward(
-                    self.model,
-                    self.roles,
-                    (trainable, other, seeds.of_shard(index)),
-                    part,
-                    shard=shard,
-                    training=True,
-                    with_metrics=not settings.gather_metrics,
-                    watch=tape.watch,
-                )
-                loss = weighted(shard, forward.loss)
-                scaled = optimizer.scale_loss(loss)
-            gradients = updates.gradients(tape, scaled, self.roles, trainable, forward.changed)
-            terms = terms_of_step.join(loss, gradients, forward, shard, index)
+            piece = cut.shard(local_index, denominators)
+            terms, added, rows = self.functions.train(*state, piece)
             if observer is not None:
-                terms += observer.terms(forward, shard)
-            return terms, self._rows(forward.outputs, shard)
+                terms = terms + observer.terms(added)
+            return terms, rows
 
-        if settings.jit:
-            shard_terms = tf.function(shard_terms, autograph=False, jit_compile=True)
         own, rows = self._over_shards(shard_terms, cut.per_replica)
         if observer is not None:
             own = observer.take_terms(own)
@@ -364,34 +346,20 @@ class Engine:
 
     def _test_replica(self, replica, batch, before: dict[str, list], *, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
-        settings = self.settings
         batch, span = self._apart(batch)
         example = read(self.model, batch)
         cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
-        other = before["other"]
-        seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
-        denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
-        packing = sums.Packing.of(self.state.owners("metrics"))
+        state = (trainable, before["other"], tf.constant(0, tf.int64), None)
+        denominators = self._global_denominators(cut, state, training=False)
 
         def shard_terms(local_index):
-            index, part, shard = cut.shard(local_index, denominators)
-            forward = pure.forward(
-                self.model,
-                self.roles,
-                (trainable, other, seeds.of_shard(index)),
-                part,
-                shard=shard,
-                training=False,
-                with_metrics=not settings.gather_metrics,
-            )
-            terms = packing.pack([if_any(shard, m) for m in forward.metrics])
-            return terms, self._rows(forward.outputs, shard)
+            return self.functions.test(*state, cut.shard(local_index, denominators))
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
 
         def finish(totals, _, rows):
-            deltas = packing.unpack(totals)
+            deltas = self.functions.metrics.unpack(totals)
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
             written = self.state.assign({"metrics": metrics}, before)
@@ -406,12 +374,12 @@ class Engine:
         example = read(self.model, batch, need_targets=False)
         example = Example(example.args, example.x, None, None)
         cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
-        index, part, shard = cut.shard(0, None)
+        piece = cut.shard(0)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         trainable = self.state.apart("trainable", before["trainable"])
-        state = (trainable, before["other"], seeds.of_shard(index))
-        outputs = pure.predict(self.model, self.roles, state, part)
-        return outputs, tf.convert_to_tensor(shard.num_examples)
+        state = (trainable, before["other"], seeds.of_shard(piece.index))
+        outputs = pure.predict(self.model, self.roles, state, piece.example)
+        return outputs, tf.convert_to_tensor(piece.shard(on_cpu=False).num_examples)
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""
@@ -429,7 +397,7 @@ class Engine:
         columns = zip(*(r for _, r in results), strict=True)
         return totals, [None if c[0] is None else tf.concat(c, axis=0) for c in columns]
 
-    def _global_denominators(self, cut: Cut, trainable, other, seeds: Seeds, *, training: bool):
+    def _global_denominators(self, cut: Cut, state: tuple, *, training: bool):
         """Sums of the losses' own denominators (masks, sample weights) over the global batch.
 
         They depend on data, not on weights, as a rule: the rest of this forward pass is pruned.
@@ -438,18 +406,7 @@ class Engine:
             return None
 
         def of_shard(local_index):
-            index, part, shard = cut.shard(local_index, None)
-            pure.forward(
-                self.model,
-                self.roles,
-                (trainable, other, seeds.of_shard(index)),
-                part,
-                shard=shard,
-                training=training,
-                with_metrics=False,
-            )
-            own = tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators])
-            return if_any(shard, own)
+            return self.functions.denominators[training](*state, cut.shard(local_index))
 
         if cut.per_replica == 1:
             table = of_shard(0)[tf.newaxis]
@@ -465,12 +422,6 @@ class Engine:
         # The same table on every replica and for every number of them: the same bits.
         return tf.unstack(tf.reduce_sum(table, axis=0), self.settings.num_denominators)
 
-    def _rows(self, outputs, shard: pure.Shard) -> list:
-        if not self.settings.gather_metrics:
-            return []
-        self._output_structure = tf.nest.map_structure(lambda _: 0, outputs)
-        return own_rows(outputs, shard)
-
     def _new_metrics(self, before, deltas, vector, example: Example, rows):
         """`vector` is all of the `deltas`, if they are of one type."""
         if (
@@ -482,6 +433,6 @@ class Engine:
         before = self.state.apart("metrics", before)
         values = [v + d for v, d in zip(before, deltas, strict=True)]
         if self.settings.gather_metrics:
-            outputs = with_masks(self._output_structure, rows)
-            values = pure.update_metrics(self.model, self.roles, values, example, outputs)
+            whole = Piece(0, example.args, example.y, example.sample_weight, None, 0, None)
+            values = self.functions.update_metrics(values, whole, rows)
         return self.state.together("metrics", values)

@@ -263,7 +263,7 @@ def fit(
             joins=not any(pure.wants_batches(c, "train") for c in callbacks),
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
-        stack.enter_context(sums.fixed_additions(deterministic, placement.is_gpu))
+        stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -27,20 +26,19 @@ class Update:
         self._places = (place[id(scale)], place[id(counter)]) if scale is not None else None
 
     @property
-    def _scale(self) -> Any:
+    def scale(self) -> tf.Tensor | None:
+        """The factor of the loss; None without one."""
         if self._places is not None:
             return self.values[self._places[0]]
-        return self._inner.loss_scale_factor
+        factor = self._inner.loss_scale_factor
+        return None if factor is None else tf.constant(factor, tf.float64)
 
     @property
     def is_scaled(self) -> bool:
-        return self._scale is not None
-
-    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
-        return loss if self._scale is None else loss * tf.cast(self._scale, loss.dtype)
+        return self.scale is not None
 
     def unscale(self, gradient: tf.Tensor) -> tf.Tensor:
-        return gradient if self._scale is None else gradient / tf.cast(self._scale, gradient.dtype)
+        return gradient if self.scale is None else gradient / tf.cast(self.scale, gradient.dtype)
 
     def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
         """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
@@ -61,6 +59,10 @@ class Update:
             values[scale] = values[scale] * 0.5
             values[counter] = tf.zeros_like(values[counter])
         return values
+
+
+def scaled(loss: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
+    return loss if scale is None else loss * tf.cast(scale, loss.dtype)
 
 
 def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:

@@ -141,10 +141,10 @@ def test_shards_default_to_at_least_four():
     assert default == digest(convolutional, (IMAGES, LABELS), 1, 4)
 
 
-@pytest.mark.parametrize("before", [None, True, False])
+@pytest.mark.parametrize("before", [True, False])
 def test_global_settings_are_as_before(before, regression):
     options = tf.config.optimizer
-    options.set_experimental_options({"arithmetic_optimization": before})
+    options.set_experimental_options({"disable_meta_optimizer": before})
     try:
         settings = (options.get_experimental_options(), keras.config.dtype_policy().name)
         inside = []
@@ -161,10 +161,10 @@ def test_global_settings_are_as_before(before, regression):
             callbacks=[callback],
             progress=False,
         )
-        assert inside[0]["arithmetic_optimization"] is False
+        assert inside[0]["disable_meta_optimizer"] is True
         assert (options.get_experimental_options(), keras.config.dtype_policy().name) == settings
     finally:
-        options.set_experimental_options({"arithmetic_optimization": None})
+        options.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def test_settings_are_put_back_after_an_error(regression):

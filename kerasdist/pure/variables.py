@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,18 @@ def share_global_seed_generator() -> Any:
 
 def use_global_seed_generator(generator: Any) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def in_new_thread(function: Callable[[], Any]) -> Any:
+    """Calls `function` with Keras's settings of this thread, but no graph, device or strategy."""
+    settings = vars(global_state.GLOBAL_STATE_TRACKER)
+
+    def call_it() -> Any:
+        vars(global_state.GLOBAL_STATE_TRACKER).update(settings)
+        return function()
+
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        return threads.submit(call_it).result()
 
 
 @contextlib.contextmanager
