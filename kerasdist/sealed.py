@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from kerasdist import pure
@@ -20,18 +23,20 @@ class Sealed:
 
     Args:
         function: Takes nested structures of tensors and None, and returns such a structure.
+        seed: For Python's and NumPy's random numbers while it is traced: some layers draw there
+            (Keras 3.15's AugMix), and every process must draw the same.
         jit: Whether XLA compiles it.
 
     Example:
         >>> import tensorflow as tf
-        >>> double = Sealed(lambda numbers, bias: [2 * n for n in numbers])
+        >>> double = Sealed(lambda numbers, bias: [2 * n for n in numbers], seed=0)
         >>> [int(n) for n in double([tf.constant(1), tf.constant(2)], None)]
         [2, 4]
     """
 
-    def __init__(self, function: Callable, *, jit: bool = False):
+    def __init__(self, function: Callable, *, seed: int, jit: bool = False):
         self._function = function
-        self._jit = jit
+        self._seed, self._jit = seed, jit
         self._made: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -58,5 +63,19 @@ class Sealed:
                 experimental_attributes={"_noinline": True},
             )
             # Out of the graph that calls it, whose devices would become its own.
-            self._made[key] = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
+            with _seeded(self._seed):
+                self._made[key] = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
         return self._made[key]
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds the random numbers of Python and NumPy, and puts their states back."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)

@@ -39,8 +39,8 @@ class ShardFunctions:
         self.terms = Terms(roles, packed=packed)
         self.metrics = sums.Packing.of(roles.natives("metrics"))
         self.output_structure: Any = None
-        seal: Callable = Sealed if sealed else lambda function: function
-        self.train = Sealed(self._train, jit=True) if jit else seal(self._train)
+        seal: Callable = partial(Sealed, seed=seed) if sealed else lambda function: function
+        self.train = Sealed(self._train, seed=seed, jit=True) if jit else seal(self._train)
         self.test = seal(self._test)
         self.denominators = {
             training: seal(partial(self._denominators, training)) for training in (True, False)

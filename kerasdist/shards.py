@@ -86,8 +86,8 @@ class Cut:
         index = self._first + local_index
         e = self.example
         if self.shards == 1:
-            fields = (e.args, e.y, e.sample_weight)
-            return Piece(tf.convert_to_tensor(index), *fields, None, self.num_global, denominators)
+            index = tf.convert_to_tensor(index)
+            return Piece(index, e.args, e.y, e.sample_weight, None, self.num_global, denominators)
         whole: Any = self._size
         number = tf.get_static_value(index)
         if whole is None or number is None:
@@ -103,8 +103,9 @@ class Cut:
                     return tensor[begin : begin + size]
             return tensor[begin : begin + size]
 
-        cut = [_map(slice_rows, part) for part in (e.args, e.y, e.sample_weight)]
-        return Piece(tf.convert_to_tensor(index), *cut, count, whole, denominators)
+        args, y, weights = (_map(slice_rows, part) for part in (e.args, e.y, e.sample_weight))
+        index = tf.convert_to_tensor(index)
+        return Piece(index, args, y, weights, count, whole, denominators)
 
 
 def _range(n, index, shards: int, minimum, maximum) -> tuple:
