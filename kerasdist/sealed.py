@@ -64,7 +64,11 @@ class Sealed:
             )
             # Out of the graph that calls it, whose devices would become its own.
             with _seeded(self._seed):
-                self._made[key] = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
+                concrete = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
+            for tensor in concrete.captured_inputs:
+                if tf.is_symbolic_tensor(tensor):  # Another caller does not have it.
+                    raise RuntimeError(f"{tensor.name} is not an argument of a sealed function")
+            self._made[key] = concrete
         return self._made[key]
 
 

@@ -268,6 +268,21 @@ def test_masks_travel_on_tensors():
     assert pure.get_mask(plain) is not None
 
 
+def test_a_new_thread_has_keras_settings_and_no_graph():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    generator = pure.share_global_seed_generator()
+
+    def look():
+        is_same = pure.share_global_seed_generator() is generator
+        return keras.config.dtype_policy().name, tf.executing_eagerly(), is_same
+
+    seen = []
+    tf.function(lambda: seen.append(pure.in_new_thread(look)))()
+    assert seen == [("mixed_bfloat16", True, True)]
+    with pytest.raises(ZeroDivisionError):
+        pure.in_new_thread(lambda: 1 / 0)
+
+
 def test_the_global_seed_generator_can_be_set_in_a_thread():
     import threading
 
