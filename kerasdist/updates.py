@@ -21,6 +21,7 @@ class Update:
     def __init__(self, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, values: list):
         self.values = values
         self._inner, scale, counter = pure.loss_scale(optimizer)
+        self._is_wrapped = self._inner is not optimizer
         self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
         place = {id(v): i for i, v in enumerate(roles.optimizer)}
         self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
@@ -44,7 +45,9 @@ class Update:
 
     def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
         """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
-        new, values = pure.apply_gradients(self._inner, roles, gradients, trainable, self.values)
+        new, values = pure.apply_gradients(
+            self._inner, roles, gradients, trainable, self.values, is_inner=self._is_wrapped
+        )
         if self._places is not None:
             scale, counter = self._places
             count = values[counter] + 1

@@ -69,8 +69,9 @@ def forward(
     """
     zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
     mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
-    weighted = frozenset(id(m) for m in model._compile_loss.metrics) if model._compile_loss else ()
-    shard.weighted_by_examples = frozenset(weighted)
+    losses = model._compile_loss.metrics if model._compile_loss else ()
+    shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
+    shard.is_eager = bool(getattr(model, "run_eagerly", False))
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
@@ -144,8 +145,13 @@ def apply_gradients(
     gradients: Sequence[tf.Tensor | None],
     trainable: Tensors,
     values: Tensors,
+    *,
+    is_inner: bool = False,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One update as a pure function: `(new trainable values, new optimizer values)`."""
+    """One update as a pure function: `(new trainable values, new optimizer values)`.
+
+    By `apply_gradients`, as Keras's `train_step`; a loss scale calls `apply` of its inner one.
+    """
     mapping = [
         *zip(roles.trainable, trainable, strict=True),
         *zip(roles.optimizer, values, strict=True),
@@ -153,7 +159,10 @@ def apply_gradients(
     factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # done by the engine
     try:
         with keras.StatelessScope(mapping) as scope:
-            optimizer.apply(list(gradients), list(roles.trainable))
+            if is_inner:
+                optimizer.apply(list(gradients), list(roles.trainable))
+            else:
+                optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
     finally:
         optimizer.loss_scale_factor = factor
     return (
