@@ -6,8 +6,8 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from kerasdist.rows import Rows
 from kerasdist.shards import (
     Cut,
     Seeds,
+    StateTerms,
     Terms,
     if_any,
     own_rows,
@@ -48,6 +49,7 @@ class Settings:
     times_input: bool = False
     jit: bool = False
     joins: bool = False
+    state_rules: Mapping[int, str] = field(default_factory=dict)
 
 
 class Engine:
@@ -243,7 +245,7 @@ class Engine:
         seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
         packed = settings.shards > 1 or self._joined is not None
-        terms_of_step = Terms(self.roles, packed=packed)
+        terms_of_step = Terms(self.roles, packed, self._state_terms(trainable, other))
 
         def shard_terms(local_index):
             """What adds up over the shards, and the rows of outputs where metrics need them."""
@@ -373,6 +375,8 @@ class Engine:
         seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
         packing = sums.Packing.of(self.state.owners("metrics"))
+        state_terms = self._state_terms(trainable, other)
+        changed: list[int] = []
 
         def shard_terms(local_index):
             index, part, shard = cut.shard(local_index, denominators)
@@ -385,16 +389,21 @@ class Engine:
                 training=False,
                 with_metrics=not settings.gather_metrics,
             )
+            changed[:] = forward.changed
             terms = packing.pack([if_any(shard, m) for m in forward.metrics])
+            terms += state_terms.of_shard(forward.changed, shard, index)
             return terms, self._rows(forward.outputs, shard)
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
 
         def finish(totals, _, rows):
+            end = len(totals) - len(changed)
+            totals, of_state = totals[:end], totals[end:]
             deltas = packing.unpack(totals)
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
-            written = self.state.assign({"metrics": metrics}, before)
+            state = self._new_state(state_terms.new_values(changed, of_state), before, use_ema)
+            written = self.state.assign({"metrics": metrics, **state}, before)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
 
@@ -410,8 +419,34 @@ class Engine:
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         trainable = self.state.apart("trainable", before["trainable"])
         state = (trainable, before["other"], seeds.of_shard(index))
-        outputs = pure.predict(self.model, self.roles, state, part)
-        return outputs, tf.convert_to_tensor(shard.num_examples)
+        forward = pure.predict(self.model, self.roles, state, part)
+        count = tf.convert_to_tensor(shard.num_examples)
+        if not forward.changed:
+            return forward.outputs, count
+        state_terms = self._state_terms(trainable, before["other"])
+        own = state_terms.of_shard(forward.changed, shard, index)
+
+        def finish(totals, _, __):
+            new = state_terms.new_values(list(forward.changed), totals)
+            written = self.state.assign(self._new_state(new, before, use_ema=False), before)
+            with tf.control_dependencies(written):
+                return tf.constant(REACHED) + 0
+
+        with tf.control_dependencies([self._over_replicas(own, [], finish)]):
+            return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
+
+    def _state_terms(self, trainable: list, other: list) -> StateTerms:
+        return StateTerms(self.roles, self.settings.state_rules, (*trainable, *other))
+
+    def _new_state(self, changed: dict[int, tf.Tensor], before, use_ema: bool) -> dict[str, list]:
+        """What a pass without an update changed, by role. Averages of weights stay as they are."""
+        state = {"other": [changed.get(id(v)) for v in self.roles.other]}
+        if not use_ema and any(id(v) in changed for v in self.roles.trainable):
+            given = self.state.apart("trainable", before["trainable"])
+            pairs = zip(self.roles.trainable, given, strict=True)
+            new = [changed.get(id(v), value) for v, value in pairs]
+            state["trainable"] = self.state.together("trainable", new)
+        return state
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
+from kerasdist import KerasdistError
 
 LAYERS = keras.layers
 RANDOM = np.random.default_rng(0)
@@ -22,7 +24,7 @@ def float64():
 
 
 def weights_of(model):
-    return [np.array(v) for v in model.variables if "seed" not in v.path]
+    return [v.numpy() for v in model.variables if "seed" not in v.path]
 
 
 def assert_close(found, expected, tolerance=1e-9):
@@ -144,3 +146,212 @@ def test_apply_gradients_replaced_on_the_object_is_called():
         return dense(optimizer=optimizer)
 
     assert_as_keras(build, X, Y, devices=(1, 2))
+
+
+SEQUENCES = RANDOM.normal(size=(24, 5, 3))
+OF_SEQUENCES = RANDOM.normal(size=(24, 2))
+
+
+def recurrent(layer, shape=(8, 5, 3)):
+    inputs = keras.Input(batch_shape=shape)
+    model = keras.Model(inputs, LAYERS.Dense(2)(LAYERS.Flatten()(layer(inputs))))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+STATEFUL = {
+    "LSTM": lambda: LAYERS.LSTM(4, stateful=True),
+    "GRU": lambda: LAYERS.GRU(4, stateful=True),
+    "SimpleRNN": lambda: LAYERS.SimpleRNN(4, stateful=True, return_sequences=True),
+    "RNN of cells": lambda: LAYERS.RNN([LAYERS.GRUCell(3), LAYERS.LSTMCell(2)], stateful=True),
+    "Bidirectional": lambda: LAYERS.Bidirectional(LAYERS.LSTM(3, stateful=True)),
+}
+
+
+def states_of(model):
+    layers = [v for v in model._flatten_layers() if isinstance(v, LAYERS.RNN)]
+    return [s.numpy() for layer in layers for s in keras.tree.flatten(layer.states)]
+
+
+class Reset(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        for layer in self.model._flatten_layers():
+            if isinstance(layer, LAYERS.RNN) and epoch == 1:
+                layer.reset_states()
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+@pytest.mark.parametrize("resets", [False, True])
+def test_stateful_layers_on_one_shard_keep_their_states_as_in_keras(kind, resets):
+    if resets and kind == "RNN of cells":
+        pytest.skip("Keras 3.15.1 cannot reset the states of several cells")
+    reference, model = (fresh(lambda: recurrent(STATEFUL[kind]())) for _ in range(2))
+    options = {"epochs": 3, "validation_data": (SEQUENCES[:16], OF_SEQUENCES[:16])}
+    callbacks = [Reset()] if resets else []
+    expected = keras_fit(reference, SEQUENCES, OF_SEQUENCES, callbacks=callbacks, **options)
+    data = (SEQUENCES, OF_SEQUENCES)
+    found = fit(model, data, devices=1, shards=1, callbacks=callbacks, **options)
+    assert_same_history(found, expected)
+    assert_close(states_of(model), states_of(reference))
+    assert any(np.abs(state).max() > 0 for state in states_of(model))
+    # Both change the states in Keras, too.
+    reference.evaluate(*data, batch_size=8, verbose=0)
+    kerasdist.evaluate(model, data, batch_size=8, devices=1)
+    assert_close(states_of(model), states_of(reference))
+    expected = reference.predict(SEQUENCES, batch_size=8, verbose=0)
+    assert_close([kerasdist.predict(model, SEQUENCES, batch_size=8, devices=1)], [expected])
+    assert_close(states_of(model), states_of(reference))
+    assert_close(weights_of(model), weights_of(reference))
+
+
+def test_a_stateful_convolution_keeps_its_state():
+    layer = lambda: LAYERS.ConvLSTM1D(2, 2, stateful=True)  # noqa: E731
+    x = RANDOM.normal(size=(16, 3, 4, 2))
+    reference, model = (fresh(lambda: recurrent(layer(), (8, 3, 4, 2))) for _ in range(2))
+    expected = keras_fit(reference, x, OF_SEQUENCES[:16])
+    found = fit(model, (x, OF_SEQUENCES[:16]), devices=1, shards=1)
+    assert_same_history(found, expected)
+    assert_close(states_of(model), states_of(reference))
+
+
+@pytest.mark.parametrize("how", ["fit", "evaluate", "predict"])
+def test_stateful_layers_on_several_shards_are_refused(how):
+    model = recurrent(LAYERS.Bidirectional(LAYERS.LSTM(4, stateful=True)))
+    data = (SEQUENCES, OF_SEQUENCES)
+    calls = {
+        "fit": lambda: fit(model, data, devices=2),
+        "evaluate": lambda: kerasdist.evaluate(model, data, batch_size=8, devices=2),
+        "predict": lambda: kerasdist.predict(model, SEQUENCES, batch_size=8, devices=2),
+    }
+    with pytest.raises(KerasdistError, match=r"'.*ward_lstm.*stateful=True.*devices=1, shards=1"):
+        calls[how]()
+
+
+class Outside(keras.Sequential):
+    """Assigns variables that it does not own, so that Keras does not list them."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        total = keras.Variable(0.0, dtype="float64")
+        self.kept = (total, keras.Variable(0, dtype="int32"), keras.metrics.Mean())
+
+    def __setattr__(self, name, value):
+        if name == "kept":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def call(self, x, training=None, mask=None):
+        total, steps, mean = self.kept
+        total.assign_add(keras.ops.sum(x))
+        steps.assign_add(1)
+        mean.update_state(keras.ops.mean(x))
+        return super().call(x, training=training, mask=mask) + 0.01 * keras.ops.tanh(total)
+
+    @property
+    def numbers(self):
+        total, steps, mean = self.kept
+        return [float(v) for v in (total, steps, *mean.variables)]
+
+
+def test_variables_that_no_layer_owns_are_state():
+    def build():
+        return dense(Outside)
+
+    reference = fresh(build)
+    assert not {id(v) for v in reference.variables} & {id(v) for v in reference.kept[:2]}
+    validation = {"validation_data": (X[:13], Y[:13])}
+    expected = keras_fit(reference, X, Y, **validation)
+    reference.evaluate(X, Y, batch_size=8, verbose=0)
+    # Its output depends on the sum over a whole batch, which a shard does not see.
+    model = fresh(build)
+    found = fit(model, (X, Y), devices=1, shards=1, **validation)
+    kerasdist.evaluate(model, (X, Y), batch_size=8, devices=1)
+    assert_same_history(found, expected)
+    assert_close(weights_of(model), weights_of(reference))
+    assert model.numbers == pytest.approx(reference.numbers, rel=1e-9)
+
+
+class Counting(Outside):
+    def call(self, x, training=None, mask=None):
+        total, steps, mean = self.kept
+        total.assign_add(keras.ops.sum(x))
+        steps.assign_add(keras.ops.shape(x)[0])
+        mean.update_state(keras.ops.mean(x))
+        return keras.Sequential.call(self, x, training=training, mask=mask)
+
+
+@pytest.mark.parametrize("count", DEVICES)
+def test_variables_that_no_layer_owns_add_up_over_shards(count, tmp_path):
+    reference, model = (fresh(lambda: dense(Counting)) for _ in range(2))
+    keras_fit(reference, X, Y)
+    reference.predict(X, batch_size=8, verbose=0)
+    # In two runs of one folder: checkpoints have them, too.
+    fit(model, (X, Y), devices=count, shards=4, epochs=1, run_dir=tmp_path / "run")
+    resumed = fresh(lambda: dense(Counting))
+    fit(resumed, (X, Y), devices=count, shards=4, epochs=2, run_dir=tmp_path / "run")
+    kerasdist.predict(resumed, X, batch_size=8, devices=count)
+    assert_close(weights_of(resumed), weights_of(reference))
+    assert resumed.numbers == pytest.approx(reference.numbers, rel=1e-9)
+
+
+GENERATOR = keras.random.SeedGenerator(3)
+
+
+class NoiseFromOutside(LAYERS.Layer):
+    def call(self, x, training=False):
+        noise = keras.random.normal(keras.ops.shape(x), seed=GENERATOR)
+        return x + 0.1 * noise if training else x
+
+
+def test_a_seed_generator_that_no_layer_owns_is_seeded_by_the_run():
+    losses = []
+    for count in (1, 2, 4):
+        model = fresh(lambda: keras.Sequential([NoiseFromOutside(), LAYERS.Dense(2)]))
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+        run = fit(model, (X, Y), devices=count, shards=4, deterministic=True)
+        losses.append(run.history["loss"])
+    assert losses[0] == losses[1] == losses[2]
+    other = fresh(lambda: keras.Sequential([NoiseFromOutside(), LAYERS.Dense(2)]))
+    other.compile(keras.optimizers.SGD(0.05), "mse")
+    run = fit(other, (X, Y), devices=1, shards=4, deterministic=True, seed=5)
+    assert run.history["loss"] != losses[0]
+
+
+class NativeVariable(LAYERS.Layer):
+    def __init__(self):
+        super().__init__()
+        self.steps = tf.Variable(0.0, trainable=False, name="my_steps")
+
+    def call(self, x):
+        self.steps.assign_add(1.0)
+        return x
+
+
+@pytest.mark.parametrize("how", ["fit", "evaluate", "predict"])
+def test_a_tensorflow_variable_that_is_assigned_is_refused_by_name(how):
+    model = keras.Sequential([NativeVariable(), LAYERS.Dense(2)])
+    model.compile("sgd", "mse")
+    calls = {
+        "fit": lambda: fit(model, (X, Y), devices=1),
+        "evaluate": lambda: kerasdist.evaluate(model, (X, Y), devices=1),
+        "predict": lambda: kerasdist.predict(model, X, devices=1),
+    }
+    with pytest.raises(KerasdistError, match=r"`tf.Variable` 'my_steps:0'.*add_weight"):
+        calls[how]()
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_random_numbers_of_tensorflow_are_refused_where_bits_must_agree(in_loop):
+    class Noise(LAYERS.Layer):
+        def call(self, x):
+            if not in_loop:
+                return tf.nn.dropout(x, 0.5)
+            body = lambda i, t: (i + 1, t + tf.random.normal(tf.shape(t), dtype=t.dtype))  # noqa: E731
+            return tf.while_loop(lambda i, _: i < 2, body, (0, x), shape_invariants=None)[1]
+
+    model = keras.Sequential([Noise(), LAYERS.Dense(2)])
+    model.compile("sgd", "mse")
+    with pytest.raises(KerasdistError, match=r"`tf.random` \(operation '.*andom.*keras.random"):
+        fit(model, (X, Y), devices=1, deterministic=True)
+    assert np.isfinite(fit(model, (X, Y), devices=1).history["loss"]).all()

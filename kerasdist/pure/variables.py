@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +37,44 @@ class Parts:
         return [_native(variable) for variable in getattr(self, role)]
 
 
+# Variables that a model's `call` assigns and no layer owns, by model.
+_adopted: weakref.WeakKeyDictionary[keras.Model, dict[int, keras.Variable]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def adopt(model: keras.Model, variables: Sequence[keras.Variable]) -> None:
+    """From now on `parts` has these among the model's variables.
+
+    The states of a recurrent layer with `stateful=True`, or a variable of the caller's: Keras does
+    not list them in `model.variables`, and its `fit` changes them all the same.
+    """
+    _adopted.setdefault(model, {}).update({id(v): v for v in variables})
+
+
+def adopted(model: keras.Model) -> tuple[keras.Variable, ...]:
+    return tuple(_adopted.get(model, {}).values())
+
+
+def _is_seed(variable: keras.Variable) -> bool:
+    """Whether it is the state of a `keras.random.SeedGenerator`."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
+
+
 def parts(model: keras.Model) -> Parts:
-    """Sorts a model's variables. The global seed generator counts as one of the model's."""
+    """Sorts a model's variables, with those it adopted.
+
+    The global seed generator counts as one of the model's.
+    """
     trainable = tuple(model.trainable_variables)
     weights = list(model.weights)
     known = {id(v) for v in weights}
     seeds = [v for v in model.variables if id(v) not in known]
     seeds.append(global_seed_generator().state)
+    known |= {id(v) for v in seeds}
+    outside = [v for v in adopted(model) if id(v) not in known]
+    seeds += [v for v in outside if _is_seed(v)]
+    weights += [v for v in outside if not _is_seed(v)]
     tracker = model._loss_tracker.variables if model.compiled else ()
     metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
     of_trainable = {id(v) for v in trainable}
