@@ -136,17 +136,17 @@ class _Probe:
         )
 
 
-def refuse_inexact(model: keras.Model, batch: Any, shards: int) -> None:
+def refuse_inexact(model: keras.Model, batch: Any, shards: int, *, training: bool) -> None:
     """Compares the loss of some examples with the weighted losses of two parts of them.
 
     They differ for a loss that is summed by hand, has a denominator of its own that Keras does not
-    see, or compares examples of a batch with one another. Once more with rows that are made to
-    differ, and as in training: a loss may be added only then.
+    see, or compares examples of a batch with one another. Twice more with rows that are made to
+    differ.
     """
     probe = _Probe(model, batch, (), targets=True)
     if probe.count < 2:
         return
-    for mode in (_Mode(False), _Mode(False, 0), _Mode(True, 1)):
+    for mode in (_Mode(training), _Mode(training, 0), _Mode(training, 1)):
         compared = probe.compare(mode)
         if compared is None:
             continue

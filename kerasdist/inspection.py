@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,20 @@ class Labels:
     path: tuple
     num_classes: int
     ignored: int | None
+    name: str | None = None
+    number: int = 0
 
     def of(self, y: Any) -> Any:
-        for key in self.path:
-            y = y[key]
-        return y
+        """By its path among the outputs; else by the output's name or number, as Keras finds it."""
+        found = y
+        try:
+            for key in self.path:
+                found = found[key]
+            return found
+        except (KeyError, IndexError, TypeError):
+            if isinstance(y, Mapping) and self.name in y:
+                return y[self.name]
+            return keras.tree.flatten(y)[self.number]
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,12 @@ class Findings:
 def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     """What cannot be exact, or would silently do something else, by name."""
     name = type(model).__name__
+    if tf.distribute.has_strategy():
+        raise KerasdistError(
+            f"The model {name!r} is trained or evaluated inside the scope of a `tf.distribute` "
+            "strategy. Expected a call outside of it: kerasdist places the work itself. Build and "
+            "compile the model in `with strategy.scope():` if you like, and move this call out."
+        )
     for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
         if pure.overrides(model, method):
             raise KerasdistError(
@@ -82,6 +98,27 @@ def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
                 f"Received the layer {layer.name!r} with `synchronized=True`. Expected "
                 "`synchronized=False`: statistics are taken over each shard. Set it to False; for "
                 "statistics over more examples use fewer shards."
+            )
+
+
+def refuse_bypassed(model: keras.Model, *methods: str) -> None:
+    """Methods that Keras would call, and kerasdist does not."""
+    name = type(model).__name__
+    for method in methods:
+        if not pure.overrides(model, method):
+            continue
+        if not pure.preprocesses(model, method):
+            raise KerasdistError(
+                f"The model {name!r} overrides `{method}`, which kerasdist does not call: it has a "
+                "loop of its own. Expected Keras's method. Move what it does into the data, a "
+                "callback, `call` or `compute_loss`, or train with Keras's `fit`."
+            )
+        if getattr(model, "preprocessor", None) is not None:
+            raise KerasdistError(
+                f"The model {name!r} has a preprocessor, which its `{method}` applies to the data, "
+                "and kerasdist does not call that. Expected data that is preprocessed. Do it once, "
+                "before the call: `data = model.preprocess_samples(x, y)` and then "
+                "`model.preprocessor = None`."
             )
 
 
@@ -169,6 +206,12 @@ def refuse_on_shards(model: keras.Model, shards: int) -> None:
             )
 
 
+def warn_if_frozen(model: keras.Model) -> None:
+    """As Keras does; metrics and other state are computed all the same."""
+    if not model.trainable_variables:
+        warnings.warn("The model does not have any trainable weights.", stacklevel=3)
+
+
 def refuse_random(model: keras.Model, findings: Findings, deterministic: bool) -> None:
     """Random numbers that depend on when and where they are drawn."""
     if deterministic and findings.random_operations:
@@ -186,12 +229,7 @@ def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings
     example = check_features(model, spec)
     name = type(model).__name__
     try:
-        pure.build(model, example)
-        if to_train and not model.trainable_variables:
-            raise KerasdistError(
-                f"Received the model {name!r} without trainable variables. Expected at least one. "
-                "Unfreeze a layer, or use `kerasdist.evaluate`."
-            )
+        pure.build(model, example, training=to_train)
         if to_train:
             pure.build_optimizer(model)
         trace = _trace(model, spec, training=to_train)
@@ -393,7 +431,10 @@ def _labels(model: keras.Model, outputs: Any):
         except (KeyError, IndexError, TypeError):
             continue
         if isinstance(output, tf.TensorSpec) and output.shape.rank and output.shape[-1]:
-            yield Labels(path, int(output.shape[-1]), ignored)
+            number = next(i for i, t in enumerate(keras.tree.flatten(outputs)) if t is output)
+            names = getattr(model, "output_names", None) or ()
+            name = names[number] if number < len(names) else None
+            yield Labels(path, int(output.shape[-1]), ignored, name, number)
 
 
 def _first_line(error: Exception) -> str:

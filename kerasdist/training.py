@@ -175,12 +175,14 @@ def fit(
         model = _make(model, precision, seed)
         ensure_compiled(model)
         inspection.refuse_unsupported(model)
+        inspection.refuse_bypassed(model, "fit")
         inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
         findings = _inspect(model, stream, "data", augment)
         inspection.refuse_on_shards(model, num_shards)
+        inspection.warn_if_frozen(model)
         inspection.refuse_random(model, findings, deterministic)
         rules = _rules(model, stream, augment, findings, num_shards, training=True)
         feed = Feed(
@@ -200,6 +202,7 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
+            inspection.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
             validation, _, of_validation = _test_feed(
                 stack, model, validation_data, name, placement, num_shards, default_batch_size=size
@@ -387,6 +390,7 @@ def evaluate(
         model = model_of(model_or_run)
         ensure_compiled(model)
         inspection.refuse_unsupported(model, to_train=False)
+        inspection.refuse_bypassed(model, "evaluate")
         feed, findings, rules = _test_feed(
             stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
         )
@@ -436,6 +440,7 @@ def predict(
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
+        inspection.refuse_bypassed(model, "predict", "predict_step")
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
@@ -530,7 +535,7 @@ def _rules(
         return {}
     batch = first_batch(stream, augment)
     if findings.has_own_loss_terms:
-        refuse_inexact(model, batch, shards)
+        refuse_inexact(model, batch, shards, training=training)
     return state_rules(model, batch, findings.own_state, training=training)
 
 

@@ -183,6 +183,8 @@ def clip(gradients: Sequence, max_norm: float | None) -> list:
     if max_norm is None:
         return list(gradients)
     squares = [tf.reduce_sum(tf.square(_wide(g))) for g in gradients if g is not None]
+    if not squares:
+        return list(gradients)
     dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
     norm = tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
     factor = max_norm / tf.maximum(norm, max_norm)

@@ -355,3 +355,297 @@ def test_random_numbers_of_tensorflow_are_refused_where_bits_must_agree(in_loop)
     with pytest.raises(KerasdistError, match=r"`tf.random` \(operation '.*andom.*keras.random"):
         fit(model, (X, Y), devices=1, deterministic=True)
     assert np.isfinite(fit(model, (X, Y), devices=1).history["loss"]).all()
+
+
+class TestModelsOfAStrategy:
+    """Built and compiled in `strategy.scope()`, as people come from `tf.distribute`."""
+
+    @staticmethod
+    def make(replicas, compiled_inside=True, is_built=True):
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+        options = {"loss": "mse", "metrics": ["mae"]}
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            inputs = [keras.Input((4,))] if is_built else []
+            model = keras.Sequential([*inputs, LAYERS.Dense(3, activation="tanh"), LAYERS.Dense(2)])
+            if compiled_inside:
+                model.compile(keras.optimizers.Adam(0.05), **options)
+        if not compiled_inside:
+            model.compile(keras.optimizers.Adam(0.05), **options)
+        return model
+
+    @pytest.mark.parametrize(
+        ("count", "replicas", "is_built"),
+        [(1, 1, True), (2, 1, True), (1, 2, False), (2, 2, True), (4, 2, False)],
+    )
+    def test_they_are_trained_and_hold_the_weights_on_all_replicas(self, count, replicas, is_built):
+        def plain():
+            model = keras.Sequential([LAYERS.Dense(3, activation="tanh"), LAYERS.Dense(2)])
+            model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"])
+            return model
+
+        reference, model = fresh(plain), self.make(replicas, is_built=is_built)
+        expected = keras_fit(reference, X, Y, validation_data=(X[:13], Y[:13]))
+        found = fit(model, (X, Y), devices=count, validation_data=(X[:13], Y[:13]))
+        assert_same_history(found, expected)
+        for own, other in zip(model.weights, reference.weights, strict=True):
+            copies = own._value.values
+            assert len(copies) == replicas
+            assert_close([copy.numpy() for copy in copies], [other.numpy()] * replicas)
+        assert model.optimizer.iterations.numpy() == 6
+        evaluated = kerasdist.evaluate(model, (X, Y), batch_size=8, devices=count)
+        expected = reference.evaluate(X, Y, batch_size=8, verbose=0, return_dict=True)
+        assert evaluated == pytest.approx(expected, rel=1e-9)
+        outputs = kerasdist.predict(model, X, batch_size=8, devices=count)
+        assert_close([outputs], [reference.predict(X, verbose=0)])
+
+    def test_one_that_is_compiled_outside_goes_on_in_a_second_fit(self):
+        models = [self.make(2, compiled_inside=False), self.make(1)]
+        for model, count in zip(models, (2, 1), strict=True):
+            fit(model, (X, Y), devices=count)
+            fit(model, (X, Y), devices=count)
+        assert_close(models[0].get_weights(), models[1].get_weights())
+
+    def test_a_call_inside_the_scope_is_refused(self):
+        model, strategy = self.make(2), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        refusal = pytest.raises(KerasdistError, match=r"inside the scope .* move this call out")
+        with strategy.scope(), refusal:
+            fit(model, (X, Y), devices=2)
+
+
+CLASSES = RANDOM.integers(0, 3, size=21)
+
+
+@pytest.mark.parametrize("outputs_in", [list, dict])
+@pytest.mark.parametrize("targets_in", [tuple, dict])
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_outputs_and_targets_in_different_structures_are_matched_as_in_keras(
+    outputs_in, targets_in, as_dataset
+):
+    def build():
+        inputs = keras.Input((4,))
+        outputs = {"a": LAYERS.Dense(2, name="a")(inputs)}
+        outputs["b"] = LAYERS.Dense(3, activation="softmax", name="b")(inputs)
+        model = keras.Model(inputs, outputs if outputs_in is dict else list(outputs.values()))
+        losses = {"a": "mse", "b": "sparse_categorical_crossentropy"}
+        model.compile(keras.optimizers.SGD(0.05), losses, metrics={"b": ["accuracy"]})
+        return model
+
+    y = {"a": Y, "b": CLASSES} if targets_in is dict else (Y, CLASSES)
+    reference = fresh(build)
+    expected = keras_fit(reference, X, y)
+    for count in (1, 2):
+        model, data, options = fresh(build), (X, y), {}
+        if as_dataset:
+            data, options = tf.data.Dataset.from_tensor_slices(data).batch(8), {"batch_size": None}
+        assert_same_history(fit(model, data, devices=count, **options), expected)
+        assert_close(weights_of(model), weights_of(reference))
+
+
+def test_a_wrong_label_of_targets_in_another_structure_is_named():
+    inputs = keras.Input((4,))
+    outputs = [LAYERS.Dense(2, name="a")(inputs), LAYERS.Dense(2, name="b")(inputs)]
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", ["mse", "sparse_categorical_crossentropy"])
+    with pytest.raises(KerasdistError, match=r"label 2 .*from 0 to 1"):
+        fit(model, (X, {"a": Y, "b": np.full(21, 2)}))
+
+
+IMAGES = RANDOM.uniform(size=(12, 10, 10, 3))
+RANGE = {"value_range": (0, 1)}
+PREPROCESSING = {
+    "RandomCrop": lambda: LAYERS.RandomCrop(8, 8),
+    "RandomFlip": lambda: LAYERS.RandomFlip(),
+    "RandomRotation": lambda: LAYERS.RandomRotation(0.2),
+    "RandomZoom": lambda: LAYERS.RandomZoom(0.2),
+    "RandomTranslation": lambda: LAYERS.RandomTranslation(0.2, 0.2),
+    "RandomContrast": lambda: LAYERS.RandomContrast(0.2),
+    "RandomBrightness": lambda: LAYERS.RandomBrightness(0.2, **RANGE),
+    "RandomErasing": lambda: LAYERS.RandomErasing(),
+    "Resizing": lambda: LAYERS.Resizing(8, 8),
+    "CenterCrop": lambda: LAYERS.CenterCrop(8, 8),
+    "Rescaling": lambda: LAYERS.Rescaling(0.5),
+    "Pipeline": lambda: LAYERS.Pipeline([LAYERS.RandomFlip(), LAYERS.RandomCrop(8, 8)]),
+}
+FIXED = ("Resizing", "CenterCrop", "Rescaling")
+
+
+@pytest.mark.parametrize("name", PREPROCESSING)
+def test_preprocessing_layers_in_a_model(name):
+    # Some of them cannot compute in float64 (Keras 3.15.1).
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+
+    def build(is_built):
+        inputs = [keras.Input((10, 10, 3))] if is_built else []
+        layers = [*inputs, PREPROCESSING[name](), LAYERS.Flatten(), LAYERS.Dense(2)]
+        model = keras.Sequential(layers)
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        return model
+
+    y = Y[:12]
+    expected = keras_fit(fresh(lambda: build(True)), IMAGES, y)
+    for is_built, count in ((True, 1), (False, 2)):
+        model = fresh(lambda is_built=is_built: build(is_built))
+        found = fit(model, (IMAGES, y), devices=count)
+        assert np.isfinite(found.history["loss"]).all()
+        if name in FIXED:  # The others draw.
+            assert_same_history(found, expected, 1e-5)
+
+
+def frozen():
+    layers = [LAYERS.BatchNormalization(trainable=True, scale=False, center=False)]
+    model = keras.Sequential([keras.Input((4,)), *layers, LAYERS.Dense(2, trainable=False)])
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*any trainable weights")
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_a_model_without_trainable_weights_is_run_as_in_keras(clip_norm):
+    reference = fresh(frozen)
+    expected = keras_fit(reference, X, Y, validation_data=(X[:13], Y[:13]))
+    model = fresh(frozen)
+    options = {"validation_data": (X[:13], Y[:13]), "clip_norm": clip_norm}
+    found = fit(model, (X, Y), devices=1, shards=1, **options)
+    assert_same_history(found, expected)
+    assert_close(weights_of(model), weights_of(reference))
+    assert int(model.optimizer.iterations) == int(reference.optimizer.iterations) == 0
+    assert np.isfinite(fit(fresh(frozen), (X, Y), devices=2).history["loss"]).all()
+
+
+def test_a_model_without_trainable_weights_is_warned_about_as_in_keras():
+    with pytest.warns(UserWarning, match="does not have any trainable weights"):
+        fit(fresh(frozen), (X, Y), devices=1)
+
+
+class OwnFit(keras.Sequential):
+    def fit(self, *args, **kwargs):
+        return super().fit(*args, **kwargs)
+
+
+class OwnEvaluate(keras.Sequential):
+    def evaluate(self, *args, **kwargs):
+        return super().evaluate(*args, **kwargs)
+
+
+class OwnPredict(keras.Sequential):
+    def predict(self, *args, **kwargs):
+        return super().predict(*args, **kwargs)
+
+
+class OwnPredictStep(keras.Sequential):
+    def predict_step(self, data):
+        return 2 * super().predict_step(data)
+
+
+CALLS = {
+    "fit": lambda model: fit(model, (X, Y), devices=1),
+    "validate": lambda model: fit(model, (X, Y), devices=1, validation_data=(X, Y)),
+    "evaluate": lambda model: kerasdist.evaluate(model, (X, Y), devices=1),
+    "predict": lambda model: kerasdist.predict(model, X, devices=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "method"),
+    [
+        (OwnFit, {"fit", "validate"}, "fit"),
+        (OwnEvaluate, {"validate", "evaluate"}, "evaluate"),
+        (OwnPredict, {"predict"}, "predict"),
+        (OwnPredictStep, {"predict"}, "predict_step"),
+    ],
+)
+def test_methods_of_a_model_that_would_be_bypassed_are_refused_where_they_matter(
+    kind, refused, method
+):
+    for name, call in CALLS.items():
+        model = dense(kind)
+        if name in refused:
+            with pytest.raises(KerasdistError, match=rf"'{kind.__name__}' overrides `{method}`"):
+                call(model)
+        else:
+            call(model)
+
+
+class TestKerasHub:
+    """Its tasks override `fit`, to preprocess the data."""
+
+    @pytest.fixture
+    def hub(self):
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
+        return pytest.importorskip("keras_hub")
+
+    @staticmethod
+    def classifier(hub, **options):
+        keras.utils.set_random_seed(1)
+        backbone = hub.models.ViTBackbone(
+            image_shape=(8, 8, 3),
+            patch_size=(4, 4),
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            mlp_dim=8,
+        )
+        model = hub.models.ViTImageClassifier(backbone=backbone, num_classes=3, **options)
+        model.compile(
+            keras.optimizers.SGD(0.01),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+        return model
+
+    @staticmethod
+    def preprocessor(hub):
+        converter = hub.layers.ImageConverter(image_size=(8, 8), scale=0.02, offset=-1.0)
+        return hub.models.ImageClassifierPreprocessor(image_converter=converter)
+
+    IMAGES = (255 * IMAGES).astype("float32")
+    CLASSES = CLASSES[:12]
+
+    def test_with_its_preprocessor_it_is_refused_with_what_to_do(self, hub):
+        model = self.classifier(hub, preprocessor=self.preprocessor(hub))
+        for call in (kerasdist.fit, kerasdist.evaluate, kerasdist.predict):
+            with pytest.raises(KerasdistError, match=r"preprocess_samples\(x, y\).*None"):
+                call(model, (self.IMAGES, self.CLASSES), batch_size=8)
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_what_the_message_says_trains_as_keras_does(self, hub, count):
+        options = {"preprocessor": self.preprocessor(hub)}
+        reference, model = (self.classifier(hub, **options) for _ in range(2))
+        expected = keras_fit(reference, self.IMAGES, self.CLASSES)
+        data = model.preprocess_samples(self.IMAGES, self.CLASSES)
+        model.preprocessor = None
+        found = fit(model, data, devices=count)
+        assert_same_history(found, expected, 1e-4)
+        assert_close(model.get_weights(), reference.get_weights(), 1e-4)
+        evaluated = kerasdist.evaluate(model, data, batch_size=8, devices=count)
+        expected = reference.evaluate(
+            self.IMAGES, self.CLASSES, batch_size=8, verbose=0, return_dict=True
+        )
+        assert evaluated == pytest.approx(expected, rel=1e-4)
+
+
+def test_weights_of_lora_are_float32_in_keras_and_agree_to_its_rounding():
+    def build():
+        layer = LAYERS.Dense(6, activation="tanh")
+        model = keras.Sequential([keras.Input((4,)), layer, LAYERS.Dense(2)])
+        layer.enable_lora(2)
+        assert layer.lora_kernel_a.dtype == "float32"
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+        return model
+
+    assert_as_keras(build, X, Y, devices=(1,), tolerance=1e-12)
+    assert_as_keras(build, X, Y, devices=(2, 4), tolerance=1e-6)
+
+
+def test_ctc_is_computed_in_float32_in_keras_and_agrees_to_its_rounding():
+    def build():
+        model = keras.Sequential([keras.Input((10, 4)), LAYERS.Dense(5)])
+        model.compile(keras.optimizers.SGD(0.05), keras.losses.CTC())
+        return model
+
+    x, labels = RANDOM.normal(size=(21, 10, 4)), RANDOM.integers(1, 5, size=(21, 3))
+    assert_as_keras(build, x, labels, devices=(1,), tolerance=1e-12)
+    assert_as_keras(build, x, labels, devices=(2, 4), tolerance=1e-6)

@@ -27,6 +27,7 @@ COVERED = {
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
     "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
     "_compute_loss": "test_compute_loss_without_a_training_argument_works",
+    "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
     "_fn_kwargs": "test_losses_of_each_example_are_told_from_others",
     "_fn": "test_metrics_of_ones_own_do_not_count_as_adding_up",
     "_apply_weight_decay": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
@@ -253,6 +254,15 @@ def test_losses_of_each_example_are_told_from_others(loss, expected):
     spec = tf.TensorSpec((None, 2))
     pure.build(model, Example((spec,), spec, spec, None))
     assert pure.has_own_loss(model) is expected
+
+
+def test_an_optimizer_is_built_in_the_scope_it_was_made_in():
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        model.compile("adam", "mse")
+    pure.build_optimizer(model)
+    natives = pure.parts(model).natives("optimizer")
+    assert all(isinstance(v, tf.distribute.DistributedValues) for v in natives)
 
 
 def test_a_seed_generator_is_known_by_the_name_of_its_variable():

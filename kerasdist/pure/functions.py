@@ -184,6 +184,8 @@ def apply_gradients(
 
     By `apply_gradients`, as Keras's `train_step`; a loss scale calls `apply` of its inner one.
     """
+    if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
+        return [], list(values)
     mapping = [
         *zip(roles.trainable, trainable, strict=True),
         *zip(roles.optimizer, values, strict=True),

@@ -31,6 +31,12 @@ def overrides(model: keras.Model, method: str) -> bool:
     return getattr(type(model), method) is not getattr(keras.Model, method)
 
 
+def preprocesses(model: keras.Model, method: str) -> bool:
+    """Whether `method` is KerasHub's, which preprocesses the data and is Keras's own otherwise."""
+    owner = next(kind for kind in type(model).__mro__ if method in vars(kind))
+    return owner.__module__.startswith("keras_hub.") and hasattr(model, "preprocess_samples")
+
+
 def adds_up(metric: keras.metrics.Metric) -> bool:
     """Whether a compiled metric's state over a batch is the sum of its states over the shards.
 

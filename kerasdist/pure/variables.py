@@ -94,10 +94,11 @@ def call(model: keras.Model, args: tuple, training: bool) -> Any:
     return model(*args)
 
 
-def build(model: keras.Model, example: Example) -> None:
+def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
     """Creates the variables of the model, its loss and metrics, without running anything.
 
-    `example` holds a `tf.TensorSpec` for each tensor.
+    `example` holds a `tf.TensorSpec` for each tensor. Of a model made in the scope of a
+    `tf.distribute` strategy, they are created there, as in Keras.
     """
     loss, metrics = (
         (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
@@ -107,13 +108,16 @@ def build(model: keras.Model, example: Example) -> None:
     if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
         return
     example = Example(*(_symbolic(part) for part in vars(example).values()))
-    outputs = keras_backend.compute_output_spec(lambda *a: call(model, a, False), *example.args)
-    if need_metrics:
-        keras_backend.compute_output_spec(
-            model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+    with model.distribute_strategy.scope():
+        outputs = keras_backend.compute_output_spec(
+            lambda *args: call(model, args, training), *example.args
         )
-    if need_loss:
-        keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+        if need_metrics:
+            keras_backend.compute_output_spec(
+                model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+            )
+        if need_loss:
+            keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
 
 
 def _symbolic(structure: Any) -> Any:
@@ -128,8 +132,11 @@ def _symbolic(structure: Any) -> Any:
 
 
 def build_optimizer(model: keras.Model) -> None:
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    """In the scope of the strategy that the optimizer was made in, if any."""
+    optimizer = model.optimizer
+    if model.trainable_variables and not optimizer.built:
+        with optimizer._distribution_strategy.scope():
+            optimizer.build(model.trainable_variables)
 
 
 def share_global_seed_generator() -> Any:
