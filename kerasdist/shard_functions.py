@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,17 @@ import tensorflow as tf
 
 from kerasdist import pure, sums, updates
 from kerasdist.sealed import Sealed
-from kerasdist.shards import Piece, Seeds, Terms, if_any, only_if, own_rows, weighted, with_masks
+from kerasdist.shards import (
+    Piece,
+    Seeds,
+    StateTerms,
+    Terms,
+    if_any,
+    only_if,
+    own_rows,
+    weighted,
+    with_masks,
+)
 
 
 class ShardFunctions:
@@ -29,6 +39,7 @@ class ShardFunctions:
         *,
         seed: int,
         packed: bool,
+        state_rules: Mapping[int, str],
         on_cpu: bool,
         gather_outputs: bool,
         sealed: bool,
@@ -36,8 +47,10 @@ class ShardFunctions:
     ):
         self._model, self._roles = model, roles
         self._seed, self._on_cpu, self._gather_outputs = seed, on_cpu, gather_outputs
-        self.terms = Terms(roles, packed=packed)
+        self.state_terms = StateTerms(roles, state_rules)
+        self.terms = Terms(roles, packed, self.state_terms)
         self.metrics = sums.Packing.of(roles.natives("metrics"))
+        self.changed_by_test: list[int] = []
         self.output_structure: Any = None
         seal: Callable = partial(Sealed, seed=seed) if sealed else lambda function: function
         self.train = Sealed(self._train, seed=seed, jit=True) if jit else seal(self._train)
@@ -70,11 +83,12 @@ class ShardFunctions:
             loss = weighted(shard, forward.loss)
             scaled = updates.scaled(loss, scale)
         gradients = updates.gradients(tape, scaled, self._roles, trainable, forward.changed)
-        terms = self.terms.join(loss, gradients, forward, shard, piece.index)
+        before = (*trainable, *other)
+        terms = self.terms.join(loss, gradients, forward, shard, piece.index, before)
         return terms, _added(forward, shard), self._rows(forward.outputs, shard)
 
     def _test(self, trainable, other, step, scale, piece: Piece):
-        """`(packed changes of the metrics, rows of outputs)`."""
+        """`(packed changes of the metrics, then changed state, rows of outputs)`."""
         shard = piece.shard(on_cpu=self._on_cpu)
         forward = self._forward(
             trainable,
@@ -86,6 +100,9 @@ class ShardFunctions:
             with_metrics=not self._gather_outputs,
         )
         terms = self.metrics.pack([if_any(shard, m) for m in forward.metrics])
+        self.changed_by_test = list(forward.changed)
+        before = (*trainable, *other)
+        terms += self.state_terms.of_shard(forward.changed, shard, piece.index, before)
         return terms, self._rows(forward.outputs, shard)
 
     def _denominators(self, training: bool, trainable, other, step, scale, piece: Piece):

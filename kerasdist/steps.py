@@ -6,8 +6,8 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ class Settings:
     times_input: bool = False
     jit: bool = False
     joins: bool = False
+    state_rules: Mapping[int, str] = field(default_factory=dict)
 
 
 class Engine:
@@ -62,6 +63,7 @@ class Engine:
             self.roles,
             seed=settings.seed,
             packed=settings.shards > 1 or self._joined is not None,
+            state_rules=settings.state_rules,
             on_cpu=not placement.is_gpu,
             gather_outputs=settings.gather_metrics,
             sealed=settings.deterministic,
@@ -241,6 +243,7 @@ class Engine:
         of_optimizer = self.state.apart("optimizer", before["optimizer"])
         optimizer = updates.Update(self.model.optimizer, self.roles, of_optimizer)
         state = (trainable, before["other"], optimizer.step, optimizer.scale)
+        held = (*trainable, *before["other"])
         denominators = self._global_denominators(cut, state, training=True)
         terms_of_step = self.functions.terms
 
@@ -257,7 +260,7 @@ class Engine:
             own = observer.take_terms(own)
 
         def finish(totals, sums_of_replicas, rows):
-            loss, gradients, changed, deltas = terms_of_step.split(totals)
+            loss, gradients, changed, deltas = terms_of_step.split(totals, held)
             joined = self._joined if terms_of_step.is_joined else None
             vector = deltas_vector = None
             if joined is not None:
@@ -297,7 +300,7 @@ class Engine:
                     return terms_of_step.flags(sums_of_replicas, len(checked))
                 if sums_of_replicas[0] is totals:
                     return check.flags[tf.newaxis]
-                parts = [terms_of_step.split(own)[:3] for own in sums_of_replicas]
+                parts = [terms_of_step.split(own, held)[:3] for own in sums_of_replicas]
                 of_parts = [updates.to_check(self.roles, *part)[1] for part in parts]
                 return tf.stack([updates.Check(tensors).flags for tensors in of_parts])
 
@@ -313,7 +316,7 @@ class Engine:
 
         status, loss, flags, gradients = self._over_replicas(own, rows, finish)
         if observer is not None:
-            own_loss, *_ = terms_of_step.split(own)
+            own_loss, *_ = terms_of_step.split(own, held)
             where = (replica, self.placement.num_replicas)
             observer.look(batch, span, *where, own_loss, gradients, trainable, optimizer.values)
         return status, cut.num_global, loss, flags
@@ -351,6 +354,7 @@ class Engine:
         cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
         state = (trainable, before["other"], tf.constant(0, tf.int64), None)
+        held = (*trainable, *before["other"])
         denominators = self._global_denominators(cut, state, training=False)
 
         def shard_terms(local_index):
@@ -359,10 +363,15 @@ class Engine:
         own, rows = self._over_shards(shard_terms, cut.per_replica)
 
         def finish(totals, _, rows):
+            changed = self.functions.changed_by_test
+            end = len(totals) - len(changed)
+            totals, of_state = totals[:end], totals[end:]
             deltas = self.functions.metrics.unpack(totals)
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
-            written = self.state.assign({"metrics": metrics}, before)
+            new = self.functions.state_terms.new_values(changed, of_state, held)
+            state = self._new_state(new, before, use_ema)
+            written = self.state.assign({"metrics": metrics, **state}, before)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
 
@@ -378,8 +387,32 @@ class Engine:
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         trainable = self.state.apart("trainable", before["trainable"])
         state = (trainable, before["other"], seeds.of_shard(piece.index))
-        outputs = pure.predict(self.model, self.roles, state, piece.example)
-        return outputs, tf.convert_to_tensor(piece.shard(on_cpu=False).num_examples)
+        forward = pure.predict(self.model, self.roles, state, piece.example)
+        shard = piece.shard(on_cpu=False)
+        count = tf.convert_to_tensor(shard.num_examples)
+        if not forward.changed:
+            return forward.outputs, count
+        held, terms = (*trainable, *before["other"]), self.functions.state_terms
+        own = terms.of_shard(forward.changed, shard, piece.index, held)
+
+        def finish(totals, _, __):
+            new = terms.new_values(list(forward.changed), totals, held)
+            written = self.state.assign(self._new_state(new, before, use_ema=False), before)
+            with tf.control_dependencies(written):
+                return tf.constant(REACHED) + 0
+
+        with tf.control_dependencies([self._over_replicas(own, [], finish)]):
+            return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
+
+    def _new_state(self, changed: dict[int, tf.Tensor], before, use_ema: bool) -> dict[str, list]:
+        """What a pass without an update changed, by role. Averages of weights stay as they are."""
+        state = {"other": [changed.get(id(v)) for v in self.roles.other]}
+        if not use_ema and any(id(v) in changed for v in self.roles.trainable):
+            given = self.state.apart("trainable", before["trainable"])
+            pairs = zip(self.roles.trainable, given, strict=True)
+            new = [changed.get(id(v), value) for v, value in pairs]
+            state["trainable"] = self.state.together("trainable", new)
+        return state
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""

@@ -26,7 +26,7 @@ from kerasdist import (
     reports,
     sums,
 )
-from kerasdist.additivity import warn_if_inexact
+from kerasdist.additivity import refuse_inexact, state_rules
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
 from kerasdist.epochs import Loop, Plan, test
@@ -175,13 +175,16 @@ def fit(
         model = _make(model, precision, seed)
         ensure_compiled(model)
         inspection.refuse_unsupported(model)
+        inspection.refuse_bypassed(model, "fit")
         inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
         findings = _inspect(model, stream, "data", augment)
-        if findings.has_own_loss_terms and num_shards > 1:
-            warn_if_inexact(model, first_batch(stream, augment), num_shards)
+        inspection.refuse_on_shards(model, num_shards)
+        inspection.warn_if_frozen(model)
+        inspection.refuse_random(model, findings, deterministic)
+        rules = _rules(model, stream, augment, findings, num_shards, training=True)
         feed = Feed(
             stream,
             prepare=preparation(
@@ -199,10 +202,12 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
+            inspection.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
-            validation, _ = _test_feed(
+            validation, _, of_validation = _test_feed(
                 stack, model, validation_data, name, placement, num_shards, default_batch_size=size
             )
+            rules = {**of_validation, **rules}
             if validation_steps is None:
                 arguments.check_ends(validation.stream, name, "validation_steps")
                 arguments.check_readable(validation.stream, name, epochs)
@@ -261,6 +266,7 @@ def fit(
             jit=is_compiled,
             # A callback that looks at every step would have them taken apart as often.
             joins=not any(pure.wants_batches(c, "train") for c in callbacks),
+            state_rules=rules,
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
@@ -384,7 +390,8 @@ def evaluate(
         model = model_of(model_or_run)
         ensure_compiled(model)
         inspection.refuse_unsupported(model, to_train=False)
-        feed, findings = _test_feed(
+        inspection.refuse_bypassed(model, "evaluate")
+        feed, findings, rules = _test_feed(
             stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
         )
         if steps is None:
@@ -393,10 +400,13 @@ def evaluate(
             shards=placement.num_replicas,
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
+            state_rules=rules,
         )
         engine = Engine(model, placement, settings)
         hooks = Hooks(engine, callbacks)
-        return test(engine, feed, steps, hooks, use_ema=False)
+        logs = test(engine, feed, steps, hooks, use_ema=False)
+        engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
+        return logs
 
 
 def predict(
@@ -430,20 +440,26 @@ def predict(
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
+        inspection.refuse_bypassed(model, "predict", "predict_step")
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
         stack.callback(stream.close)
         if steps is None:
             arguments.check_ends(stream, "data", "steps")
-        inspection.build_for_prediction(model, stream.element_spec)
+        inspection.refuse_on_shards(model, placement.num_replicas)
+        own = inspection.build_for_prediction(model, stream.element_spec)
+        rules = {}
+        if own and placement.num_replicas > 1:
+            rules = state_rules(model, stream.first_batch(), own, training=False, targets=False)
         share = placement.share(placement.num_replicas)
         prepare = preparation(
             model, stream, labels=(), name="data", need_targets=False, share=share
         )
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
-        engine = Engine(model, placement, Settings(shards=placement.num_replicas))
+        settings = Settings(shards=placement.num_replicas, state_rules=rules)
+        engine = Engine(model, placement, settings)
         feed.open(0)
         pieces: list[Any] = []
         while steps is None or len(pieces) < steps:
@@ -456,6 +472,7 @@ def predict(
                 pieces.append(engine.predict(batch))
             elif feed.is_over():
                 break
+        engine.state.write_back("trainable", "other")
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
@@ -504,6 +521,24 @@ def _inspect(
     return findings
 
 
+def _rules(
+    model: keras.Model,
+    stream: Stream,
+    augment: Callable | None,
+    findings: inspection.Findings,
+    shards: int,
+    *,
+    training: bool,
+) -> dict[int, str]:
+    """How state combines over shards. Refuses losses and state that do not add up over them."""
+    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
+        return {}
+    batch = first_batch(stream, augment)
+    if findings.has_own_loss_terms:
+        refuse_inexact(model, batch, shards, training=training)
+    return state_rules(model, batch, findings.own_state, training=training)
+
+
 def _test_feed(
     stack,
     model,
@@ -522,7 +557,9 @@ def _test_feed(
         default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
     )
     stack.callback(stream.close)
+    inspection.refuse_on_shards(model, shards)
     findings = _inspect(model, stream, name, to_train=False)
+    rules = _rules(model, stream, None, findings, shards, training=False)
     prepare = preparation(
         model,
         stream,
@@ -533,4 +570,4 @@ def _test_feed(
     )
     feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
     stack.callback(feed.close)
-    return feed, findings
+    return feed, findings, rules

@@ -20,6 +20,7 @@ class Update:
     def __init__(self, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, values: list):
         self.values = values
         self._inner, scale, counter = pure.loss_scale(optimizer)
+        self._is_wrapped = self._inner is not optimizer
         self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
         place = {id(v): i for i, v in enumerate(roles.optimizer)}
         self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
@@ -42,7 +43,9 @@ class Update:
 
     def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
         """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
-        new, values = pure.apply_gradients(self._inner, roles, gradients, trainable, self.values)
+        new, values = pure.apply_gradients(
+            self._inner, roles, gradients, trainable, self.values, is_inner=self._is_wrapped
+        )
         if self._places is not None:
             scale, counter = self._places
             count = values[counter] + 1
@@ -182,6 +185,8 @@ def clip(gradients: Sequence, max_norm: float | None) -> list:
     if max_norm is None:
         return list(gradients)
     squares = [tf.reduce_sum(tf.square(_wide(g))) for g in gradients if g is not None]
+    if not squares:
+        return list(gradients)
     dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
     norm = tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
     factor = max_norm / tf.maximum(norm, max_norm)

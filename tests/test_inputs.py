@@ -122,12 +122,6 @@ def test_a_model_that_overrides_a_step(method, not_compiled):
     assert "Override `compute_loss(" in message
 
 
-def test_a_model_without_anything_to_train(not_compiled):
-    model = regressor()
-    model.trainable = False
-    assert "without trainable variables" in refusal(model, (X, Y))
-
-
 def test_precision_of_a_model_that_was_made_with_another(not_compiled):
     message = refusal(regressor(), (X, Y), precision="mixed_bfloat16")
     assert "precision='mixed_bfloat16'" in message
