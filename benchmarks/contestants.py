@@ -238,9 +238,13 @@ def kerasdist(workload: Any, devices: int, rounds: Rounds, *, deterministic: boo
     import kerasdist as package
 
     package.logical_cpus(devices)
+    # Whole rounds: an epoch ends where a pass over the data does.
+    x, y = workload.data()
+    num_rows = rounds.steps * workload.batch_size
+    rows = np.arange(max(1, len(x) // num_rows) * num_rows) % len(x)
     package.fit(
         workload.keras(),
-        workload.data(),
+        (x[rows], y[rows]),
         batch_size=workload.batch_size,
         steps_per_epoch=rounds.steps,
         epochs=FOREVER,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
+
+import keras
 
 from kerasdist.errors import KerasdistError
 
@@ -17,6 +20,66 @@ def check_counts(**counts: Any) -> None:
             raise KerasdistError(
                 f"Received `{name}={value!r}`. Expected a whole number of at least 1. Give for "
                 f"example `{name}=10`."
+            )
+
+
+def capped_epochs(epochs: int) -> int:
+    """No more than `keras.config.set_max_epochs` allows, which is for short trials."""
+    return _capped("epochs", epochs, keras.config.max_epochs())
+
+
+def capped_steps(name: str, steps: int | None) -> int | None:
+    """No more than `keras.config.set_max_steps_per_epoch` allows."""
+    return _capped(name, steps, keras.config.max_steps_per_epoch())
+
+
+def _capped(name: str, value: Any, most: int | None) -> Any:
+    if not most or (value is not None and value <= most):
+        return value
+    warnings.warn(
+        f"`{name}` is {most}: `keras.config` (or an environment variable of Keras) limits it.",
+        stacklevel=4,
+    )
+    return most
+
+
+def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """`None`, one callback, or callbacks nested in lists, as one list."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        raise KerasdistError(
+            "Received a `keras.callbacks.CallbackList` as `callbacks`, which is tied to a model "
+            "and to parameters already. Expected a list of callbacks. Give its own list: "
+            "`callbacks=mine.callbacks`."
+        )
+    found = [] if callbacks is None else keras.tree.flatten(callbacks)
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback):
+            is_class = isinstance(callback, type)
+            what = f"the class {callback.__name__!r}" if is_class else repr(callback)
+            raise KerasdistError(
+                f"Received {what} in `callbacks`. Expected objects of `keras.callbacks.Callback`. "
+                "Give for example `callbacks=[keras.callbacks.TerminateOnNaN()]`."
+            )
+    return found
+
+
+def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> None:
+    """`BackupAndRestore` restores a model at the beginning of an epoch, and nothing else."""
+    if not any(isinstance(c, keras.callbacks.BackupAndRestore) for c in callbacks):
+        return
+    reasons = {
+        "run_dir": "a run has its own checkpoints, which lose nothing",
+        "steps": "its backups count epochs, not steps",
+        "ema": "the averages are not in its backups",
+        "workers": "each worker would need the same backup",
+    }
+    for name, reason in reasons.items():
+        if others[name] is not None:
+            what = "several workers" if name == "workers" else f"`{name}`"
+            raise KerasdistError(
+                f"Received the callback `BackupAndRestore` together with {what}: {reason}. "
+                "Expected one way to continue a training. Leave the callback out, and give "
+                "`run_dir`: the same command then continues where it stopped, also within an epoch."
             )
 
 
@@ -55,7 +118,7 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         raise KerasdistError(
             f"Received `on_nan={on_nan!r}`. Expected 'stop' or 'skip'. Leave it out to stop."
         )
-    if not _is_whole(seed) or not 0 <= seed < 2**63:
+    if seed is not None and (not _is_whole(seed) or not 0 <= seed < 2**63):
         raise KerasdistError(
             f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
             "`seed=1`."

@@ -36,6 +36,7 @@ class Stream(Protocol):
     arrays: Any  # the whole data where it is in memory, for checks before anything is compiled
     is_endless: bool
     is_one_shot: bool
+    has_empty_epochs: bool  # An epoch that begins at the end of a pass has no steps, as in Keras.
     is_forward_only: bool  # What was read cannot be read again.
     num_threads: int
     read_ahead: int  # batches that tf.data may keep ready
@@ -115,7 +116,7 @@ def open_stream(
         return _dataset_stream(data, batch_size, shuffle, seed, name)
     if isinstance(data, keras.utils.PyDataset):
         _refuse_second_batch_size(batch_size, name, "a `keras.utils.PyDataset`")
-        return PyDatasetStream(data, name)
+        return PyDatasetStream(data, bool(shuffle), seed, name)
     if isinstance(data, Provider) or hasattr(data, "get_batch_data"):
         provider = data if isinstance(data, Provider) else Provider(data)
         _refuse_second_batch_size(batch_size, name, "a provider")
@@ -130,6 +131,10 @@ def open_stream(
         _refuse_second_batch_size(batch_size, name, "a generator function")
         return PythonStream(partial(from_function, data), name=name)
     is_examples = _is_list_of_examples(data)
+    if isinstance(data, list) and not is_examples and _is_array_like(data):
+        # A list is several inputs, and a tuple (x, y[, sample_weight]). In `validation_data` Keras
+        # takes both for the latter.
+        data = tuple(data) if name == "validation_data" else (data,)
     if _is_array_like(data) and not is_examples:
         size = _require_batch_size(batch_size or default_batch_size, name, "arrays")
         return ArrayStream(data, size, bool(shuffle), seed, name)
@@ -199,6 +204,7 @@ class _DatasetStream(TensorStream):
         self._shuffle, self._seed, self.batch_size = shuffle, seed, batch_size
         cardinality = int(dataset.cardinality())
         self.is_endless = cardinality == tf.data.INFINITE_CARDINALITY
+        self.has_empty_epochs = cardinality == tf.data.UNKNOWN_CARDINALITY
         self.num_batches = self.num_examples = None
         if cardinality >= 0:
             self.num_examples = cardinality if batch_size else None
@@ -264,7 +270,7 @@ def _dataset_stream(
     # Shapes that TensorFlow does not know are taken from the batches themselves.
     known = PythonStream(lambda e, start: stream.open(e, start).as_numpy_iterator(), name=name)
     known.batch_size, known.num_batches = stream.batch_size, stream.num_batches
-    known.is_endless = stream.is_endless
+    known.is_endless, known.has_empty_epochs = stream.is_endless, stream.has_empty_epochs
     return known
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from kerasdist import ownership
+from kerasdist import ownership, pure
 from kerasdist.announcing import is_higher_better, monitored
 from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
@@ -26,11 +26,11 @@ from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter
-from kerasdist.runs import BEST, METRICS, RunFolder
+from kerasdist.runs import BEST, METRICS, RunFolder, weights_sha256
 from kerasdist.steps import Engine
 from kerasdist.summaries import Summaries
 from kerasdist.validation import metric_results, reset_metrics
-from kerasdist.validation import test as test  # for `training`
+from kerasdist.validation import test as test
 
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
 MOST_LEFT_OUT = 50
@@ -46,13 +46,23 @@ class Plan:
     steps: int | None
     steps_per_epoch: int | None
     num_batches: int | None
+    max_epochs: int | None = None
 
     @property
     def epoch_steps(self) -> int | None:
         return self.steps_per_epoch or self.num_batches
 
     def is_done(self, epoch: int, step: int) -> bool:
+        if self.max_epochs is not None and epoch >= self.max_epochs:
+            return True
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
+
+    def pass_of(self, epoch: int) -> int:
+        """The pass over the data that a training begins with which begins at `epoch`."""
+        if self.steps_per_epoch is None or self.num_batches is None:
+            return epoch
+        epochs_per_pass = -(-self.num_batches // self.steps_per_epoch)
+        return -(-epoch // epochs_per_pass)
 
     def steps_left(self, step: int, step_in_epoch: int) -> int:
         left = self.steps - step if self.steps is not None else 2**40
@@ -99,6 +109,8 @@ class Loop:
         self._seconds_per_step: float | None = None
         self._compiled: set[bool] = set()
         self._left_out = 0
+        self._ran_out = self._has_told_end = False
+        self._raw_digest: str | None = None
         self._in_epoch = 0
         self.step = 0
         self.epoch = 0
@@ -126,12 +138,15 @@ class Loop:
         self._engine.model.stop_training = False
         self._engine.model.history = self._hooks.history
         self._hooks.call("on_train_begin")
-        if saved is not None:
+        if saved is None:
+            self.epoch = pure.initial_epoch(self._engine.model)
+            self._feed.open(self._plan.pass_of(self.epoch))
+        else:
             self._hooks.restore(saved.arrays)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             self._engine.model.stop_training = saved.meta["stopped"]
-        while not self._plan.is_done(self.epoch, self.step) and not self._hooks.stop:
+        while not self._is_done():
             if self._in_epoch == 0:  # Else the run was resumed within the epoch.
                 self._hooks.call("on_epoch_begin", self.epoch)
                 reset_metrics(self._engine)
@@ -148,7 +163,8 @@ class Loop:
             self._write_log(kind="epoch", **names, **{**rates, **self.logs})
             if self._has_own_folder():
                 self._summaries.epoch(self.step, self.logs)
-            self._keep_best()
+            if self._in_epoch:  # Else the loss of no steps, which is 0, would be the best.
+                self._keep_best()
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
             self._in_epoch = 0
@@ -156,7 +172,21 @@ class Loop:
                 self._on_epoch()
             self._save_if_due(epoch_ended=True)
         self._finish_saving()
+        self._finalize()
         self._hooks.call("on_train_end", dict(self.logs))
+
+    def _finalize(self) -> None:
+        """An optimizer with `use_ema` puts its averages into the weights, as at the end of Keras's
+        `fit`: into the caller's model. Checkpoints have the weights themselves to continue from."""
+        model, state = self._engine.model, self._engine.state
+        state.write_back()
+        if self._folder is not None and pure.loss_scale(model.optimizer)[0].use_ema:
+            self._raw_digest = weights_sha256(model)
+        model.optimizer.finalize_variable_values(model.trainable_variables)
+        state.refresh("trainable")
+
+    def _is_done(self) -> bool:
+        return self._plan.is_done(self.epoch, self.step) or self._hooks.stop or self._ran_out
 
     def _train_epoch(self) -> None:
         self._meter.restart()
@@ -193,11 +223,45 @@ class Loop:
                 self._not_finite(outcome)
                 self._feed.advance(1)
             is_over = outcome.status == END_OF_DATA and self._feed.is_over()
-            if is_over:
-                self._feed.open(self._feed.epoch + 1)
-            if is_over and self._plan.steps_per_epoch is None:
+            if is_over and self._end_pass():
                 return
             self._save_if_due()
+        if self._plan.steps_per_epoch is not None and self._feed.is_at_end():
+            self._feed.open(self._feed.epoch + 1)
+
+    def _end_pass(self) -> bool:
+        """Goes to the next pass. Whether the epoch is over: as in Keras, also before its steps."""
+        wanted, stream = self._plan.steps_per_epoch, self._feed.stream
+        if not stream.is_one_shot:
+            self._feed.open(self._feed.epoch + 1)
+            if wanted is None:
+                return True
+            if self._in_epoch == 0 and not stream.has_empty_epochs:
+                return False  # The pass had ended with the last epoch, and nobody had noticed.
+        self._ran_out = stream.is_one_shot
+        if wanted is not None or self._plan.steps is not None:  # Else all was as expected.
+            self._tell_end(wanted)
+        return True
+
+    def _tell_end(self, wanted: int | None) -> None:
+        """Warns that there were fewer batches than steps: once, as a rule it is so every time."""
+        if self._has_told_end or not self._is_chief:
+            return
+        self._has_told_end = True
+        of = "" if wanted is None else f" of its {wanted}"
+        text = f"the data ended after {self._in_epoch}{of} steps of epoch {self.epoch + 1}. "
+        if self._ran_out:
+            text += (
+                "It is a generator, which cannot be read again, so the training ends here. (Keras "
+                "would go on with the generator's first two batches.) Ask for fewer steps, or pass "
+                "the generator function itself."
+            )
+        else:
+            text += (
+                "The epoch ends there and the next one starts the data again, as in Keras. Give "
+                "`steps_per_epoch` that divides the number of batches, or repeat the data."
+            )
+        self._reporter.warn(text)
 
     @property
     def _is_chief(self) -> bool:
@@ -229,6 +293,7 @@ class Loop:
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
         self._left_out = meta["left_out"]
+        self._ran_out = meta.get("ran_out", False)
         self._learning_rate = meta.get("learning_rate")
         self._best = self._written_best = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
@@ -340,6 +405,7 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
+            "ran_out": self._ran_out,
             "best": self._written_best,
         }
 
@@ -426,7 +492,7 @@ class Loop:
         )
 
     def result(self, placement: Placement) -> dict[str, Any]:
-        """The content of result.json but for the weights' hash."""
+        """The content of result.json; the weights' hash where it is not that of the model."""
         rate, _ = self._meter.rates()
         return {
             "status": "finished",
@@ -436,4 +502,5 @@ class Loop:
             **self.logs,
             "examples_per_second": round(rate, 3),
             "devices": list(placement.titles),
+            **({"weights_sha256": self._raw_digest} if self._raw_digest else {}),
         }

@@ -192,6 +192,7 @@ def preparation(
     need_targets: bool = True,
     share: Share | None = None,
     needs_whole: bool = False,
+    allow_nan: bool = False,
 ) -> Preparation:
     """What happens to batches on the host.
 
@@ -202,7 +203,8 @@ def preparation(
     if share is not None and augment is None and not needs_whole:
         is_part = stream.take_share(share)
     # Data in memory was checked at once, and before anything was compiled.
-    check = _checker(model, labels, name, need_targets) if stream.arrays is None else None
+    check_values = need_targets and not allow_nan
+    check = _checker(model, labels, name, check_values) if stream.arrays is None else None
     known = stream.element_spec
     augment = with_epoch(augment)
     # Traced once for all passes.
@@ -238,7 +240,11 @@ def preparation(
                 lambda number, part: (part, _span(share, tf.minimum(total - number * size, size)))
             )
         elif share is not None:
-            dataset = dataset.map(lambda *batch: _part(share, batch, needs_whole))
+            # A tuple of one position stays one: its `x` may be a tuple of several inputs.
+            is_bare = not isinstance(dataset.element_spec, tuple)
+            dataset = dataset.map(
+                lambda *batch: _part(share, batch[0] if is_bare else batch, needs_whole)
+            )
         return _without_tuning(dataset.prefetch(stream.read_ahead))
 
     is_changed = check is not None or augment is not None or share is not None
@@ -262,7 +268,6 @@ def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 @tf.autograph.experimental.do_not_convert
 def _part(share: Share, batch: Any, is_whole: bool) -> tuple[Any, tf.Tensor]:
     """A worker's rows of a batch, or all of them, and the span."""
-    batch = batch[0] if len(batch) == 1 else batch
     count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
     if is_whole:
         return batch, tf.stack([count, 0])

@@ -29,30 +29,39 @@ _STATE: dict[type, tuple[str, ...]] = {
 
 # These write files, which only the chief of several workers does.
 _WRITERS = (
-    keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.TensorBoard,
 )
 
 
+# What callbacks set on the model to end `fit`, `evaluate` or `predict`.
+_STOPS = ("stop_training", "stop_evaluating", "stop_predicting")
+
+
 class Hooks:
     """Calls Keras's hooks. Values go to the caller's objects before, and come back after."""
 
     def __init__(
-        self, engine: Engine, callbacks: Sequence[keras.callbacks.Callback], **params: Any
+        self,
+        engine: Engine,
+        callbacks: Sequence[keras.callbacks.Callback],
+        *,
+        has_history: bool = True,
+        **params: Any,
     ):
         self._engine = engine
         is_chief = engine.placement.is_chief
         self._is_shared = bool(callbacks) and engine.placement.workers is not None
         self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
         self.history = keras.callbacks.History()
-        self._list = keras.callbacks.CallbackList(
-            [*self._callbacks, self.history], model=engine.model, **params
-        )
+        # A list with a history in it becomes the model's: Keras does so in `fit` alone.
+        members = [*self._callbacks, self.history] if has_history else self._callbacks
+        self._list = keras.callbacks.CallbackList(members, model=engine.model, **params)
         # Of all of them: workers take the same steps in one call.
         self.every_train_batch = any(pure.wants_batches(c, "train") for c in callbacks)
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
+        self.every_predict_batch = any(pure.wants_batches(c, "predict") for c in callbacks)
         self._begun: tuple[str, int] | None = None
         self._at_begin: list[dict[str, Any]] = [dict(vars(c)) for c in self._callbacks]
 
@@ -71,15 +80,24 @@ class Hooks:
 
     def call(self, hook: str, *args: Any) -> None:
         """Calls a hook of every callback, for example `call("on_epoch_begin", 0)`."""
+        if hook in ("on_epoch_begin", "on_test_begin", "on_predict_begin"):
+            self._begun = None
         with self._visible():
             getattr(self._list, hook)(*args)
         if self._is_shared:  # One that stops the training stops it everywhere.
-            stops = self._engine.placement.of_all(self._engine.model.stop_training)
-            self._engine.model.stop_training = bool(stops.any())
+            model = self._engine.model
+            own = [bool(getattr(model, name, False)) for name in _STOPS]
+            stops = self._engine.placement.of_all(*own).max(axis=0)
+            for name, stop in zip(_STOPS, stops.tolist(), strict=True):
+                setattr(model, name, bool(stop))
 
     def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
         """Calls a batch hook where some callback asks for it."""
-        wanted = self.every_test_batch if "test" in hook else self.every_train_batch
+        wanted = {
+            "train": self.every_train_batch,
+            "test": self.every_test_batch,
+            "predict": self.every_predict_batch,
+        }[hook.split("_")[1]]
         # A batch that turned out to be of the next pass over the data is begun once.
         if not wanted or self._begun == (hook, index):
             return

@@ -21,6 +21,7 @@ class TensorStream:
     arrays: Any = None
     is_endless = False
     is_one_shot = False
+    has_empty_epochs = False
     is_forward_only = False
     num_threads = 1
     read_ahead = tf.data.AUTOTUNE
@@ -53,7 +54,7 @@ class ArrayStream(TensorStream):
     """Rows of arrays. A batch is a range of the pass's order, so a pass begins anywhere at once."""
 
     def __init__(self, data: Any, batch_size: int, shuffle: bool, seed: int, name: str):
-        self.arrays = as_arrays(tuple(data) if isinstance(data, list) else data, f"`{name}`")
+        self.arrays = as_arrays(data, f"`{name}`")
         self._plan(check_rows(self.arrays, f"`{name}`"), batch_size, shuffle, seed)
 
     def _plan(self, num_examples: int, batch_size: int, shuffle: bool, seed: int) -> None:

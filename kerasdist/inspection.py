@@ -447,16 +447,23 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
 
 
-def check_arrays(model: keras.Model, arrays: Any, labels: tuple[Labels, ...], name: str) -> None:
+def check_arrays(
+    model: keras.Model,
+    arrays: Any,
+    labels: tuple[Labels, ...],
+    name: str,
+    *,
+    allow_nan: bool = False,
+) -> None:
     """The checks of a stream's batches, over data that is in memory, at once."""
-    for path, array in fields_read(model, arrays):
+    for path, array in () if allow_nan else fields_read(model, arrays):
         bad = _first_not_finite(array) if array.dtype.kind == "f" else None
         if bad is not None:
             raise KerasdistError(not_finite_message(name, path, f"example {bad} (from 0)"))
     y = targets_read(model, arrays)
     for label in labels if y is not None else ():
         values = label.of(y)
-        wrong = (values < 0) | (values >= label.num_classes)
+        wrong = ~((values >= 0) & (values < label.num_classes))  # NaN is wrong as well.
         if label.ignored is not None:
             wrong &= values != label.ignored
         if wrong.any():
@@ -476,7 +483,8 @@ def not_finite_message(name: str, where: str, place: str) -> str:
     return (
         f"Received NaN or infinity in `{name}` ({where}, {place}). Expected finite numbers: one of "
         "them would spoil all weights. Remove the example or replace the value, for example with "
-        "`np.nan_to_num`."
+        "`np.nan_to_num`. If the model or the loss masks such values, give `allow_nan=True` "
+        "(`--allow-nan`)."
     )
 
 

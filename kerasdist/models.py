@@ -128,12 +128,15 @@ def _contract(model: keras.Model) -> tuple[str, ...]:
     )
 
 
-def _as_positions(batch: Any) -> tuple:
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+def _as_positions(batch: Any, num_features: int = 1) -> tuple:
+    """The positions of a batch; a list of several features is one of them."""
+    values = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    is_list = num_features > 1 and len(values) == 1 and isinstance(values[0], (tuple, list))
+    return tuple(values[0]) if is_list else values
 
 
 def _by_position(model: keras.Model, batch: Any, names: tuple[str, ...], at_least: int) -> dict:
-    values = _as_positions(batch)
+    values = _as_positions(batch, at_least)
     if not at_least <= len(values) <= len(names):
         raise KerasdistError(
             f"Received batches of {len(values)} positions. Expected {len(names)}, in the order of "
@@ -169,7 +172,8 @@ def fields_read(model: keras.Model, batch: Any) -> list[tuple[str, Any]]:
         batch = {"x": example.x, "y": example.y, "sample_weight": example.sample_weight}
         names = tuple(batch)
     elif not isinstance(batch, Mapping):
-        batch = dict(zip(names, _as_positions(batch), strict=False))
+        positions = _as_positions(batch, len(_as_tuple(model.features)))
+        batch = dict(zip(names, positions, strict=False))
     return [
         (f"{name}/{path}".rstrip("/"), leaf)
         for name in names
@@ -183,7 +187,8 @@ def targets_read(model: keras.Model, batch: Any) -> Any:
     if not names:
         return _read_keras(model, batch, need_targets=False).y
     if not isinstance(batch, Mapping):
-        batch = dict(zip(names, _as_positions(batch), strict=False))
+        positions = _as_positions(batch, len(_as_tuple(model.features)))
+        batch = dict(zip(names, positions, strict=False))
     targets = _as_tuple(model.targets)
     if not targets or any(name not in batch for name in targets):
         return None

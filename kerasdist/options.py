@@ -117,6 +117,9 @@ RUN_OPTIONS: Options = {
     ),
     "monitor": Option(str | None, None, "logged value that decides about best.keras"),
     "on_nan": Option(Literal["stop", "skip"], "stop", "what to do with a step that is not finite"),
+    "allow_nan": Option(
+        bool, False, "let NaN and infinity in the data through, for a model that masks them"
+    ),
     "log_every": count_option(10, "steps between two log lines"),
     "summary_every": Option(
         int,

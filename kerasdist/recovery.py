@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ from kerasdist.checkpoints import Checkpoint, Store
 from kerasdist.devices import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.ownership import NotOwnFolderError, OwnFolder
+from kerasdist.runs import read_config
 from kerasdist.saving import BackgroundSaver
 
 CHECKPOINTS = "checkpoints"
@@ -116,11 +118,39 @@ class _OwnStore:
 
 def kept_shards(folder: Path) -> int | None:
     """The shards that a run was begun with, which it keeps on any number of devices."""
+    return _kept(folder, "shards")
+
+
+def kept_seed(folder: Path) -> int | None:
+    """The seed that a run was begun with, which may not have come to its first checkpoint."""
+    seed = _kept(folder, "seed")
+    if seed is None:
+        seed = (read_config(folder) or {}).get("seed")
+    return seed if isinstance(seed, int) else None
+
+
+def _kept(folder: Path, name: str) -> int | None:
     if not (folder / CHECKPOINTS).is_dir():
         return None
     meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
-    shards = (meta or {}).get("identity", {}).get("shards")
-    return shards if isinstance(shards, int) else None
+    value = (meta or {}).get("identity", {}).get(name)
+    return value if isinstance(value, int) else None
+
+
+def choose_seed(given: int | None, placement: Placement, run_dir: Any) -> int:
+    """As given, or as the run has it already, or drawn from Python's `random`.
+
+    `keras.utils.set_random_seed` seeds that one. A seed is drawn also where the run has one: what a
+    program draws afterwards does not depend on whether it was resumed.
+    """
+    if given is not None:
+        return given
+    own = random.randrange(2**31)
+    path = getattr(run_dir, "path", run_dir)
+    if path is not None and placement.is_chief:
+        kept = kept_seed(Path(path).expanduser())
+        own = own if kept is None else kept
+    return placement.of_chief(own)[0]
 
 
 def choose_shards(given: Any, placement: Placement, deterministic: bool, run_dir: Any) -> int:

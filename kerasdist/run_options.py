@@ -20,7 +20,7 @@ EVALUATE_OPTIONS: Options = {
     "split": Option(Literal["train", "validation"], "validation", "train or validation"),
     "steps": count_option(None, "batches to read; all by default"),
     "tta": Option(bool, False, "also with test-time augmentation, where the recipe has views"),
-    **{k: RUN_OPTIONS[k] for k in ("batch_size", *PLACEMENT)},
+    **{k: RUN_OPTIONS[k] for k in ("batch_size", "allow_nan", *PLACEMENT)},
 }
 PREDICT_OPTIONS: Options = {
     "which": _WHICH,

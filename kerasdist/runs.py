@@ -164,7 +164,7 @@ class RunFolder:
         """Saves the trained model and result.json."""
         try:
             saved = self.save(FINAL, model, ema_weights)
-            digest = weights_sha256(model)
+            digest = result.get("weights_sha256") or weights_sha256(model)
             content = {**result, "dataset": self.dataset, "weights_sha256": digest, "saved": saved}
             write_json(self.path / RESULT, content)
         except (OSError, RuntimeError, KerasdistError) as error:  # h5py has RuntimeErrors, too.

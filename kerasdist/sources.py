@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from numbers import Integral
 from typing import Any
 
@@ -49,6 +49,7 @@ class PythonStream:
     batch_size: int | None = None
     num_batches: int | None = None
     is_endless = False
+    has_empty_epochs = False
     read_ahead = 1  # The reader has a buffer of its own, of the size that was asked for.
 
     def __init__(
@@ -78,12 +79,6 @@ class PythonStream:
         return self._reader.last_change
 
     def open(self, epoch: int, start: int) -> tf.data.Dataset:
-        if self.is_one_shot and epoch > 0:
-            raise KerasdistError(
-                f"Received `{self._name}`, a generator that can be read only once, and it ended "
-                "before the training did. Expected a generator function, which gives a new "
-                "generator for each epoch. Pass the function itself, not its result."
-            )
         return self._reader.open(epoch, start)
 
     def take_share(self, share: Share) -> bool:
@@ -147,7 +142,9 @@ def _stack(examples: list[Any], where: str) -> Any:
 
 
 class PyDatasetStream(PythonStream):
-    def __init__(self, dataset: keras.utils.PyDataset, name: str):
+    """Batches by index. Shuffling changes their order: a function of (seed, epoch)."""
+
+    def __init__(self, dataset: keras.utils.PyDataset, shuffle: bool, seed: int, name: str):
         length = dataset.num_batches
         if length == 0:
             raise KerasdistError(
@@ -157,14 +154,35 @@ class PyDatasetStream(PythonStream):
         self.num_batches = length
         self.is_endless = length is None
 
-        def make_batches(epoch: int, start: int) -> Iterator[Any]:
-            # Keras calls these around every pass.
-            dataset.on_epoch_begin()
-            i = start
-            while length is None or i < length:
-                yield dataset[i]
-                i += 1
+        num_ended, has_begun = 0, False
+
+        def begin(epoch: int, start: int) -> None:
+            """Calls the dataset's hooks as Keras does: as often before a resumed pass as ever."""
+            nonlocal num_ended, has_begun
+            if epoch == 0 and start == 0:
+                dataset.on_epoch_end()  # Keras does so before the first pass, too.
+                num_ended, has_begun = 0, False
+            while num_ended < epoch:
+                end()
+            if not has_begun:
+                dataset.on_epoch_begin()
+                has_begun = True
+
+        def end() -> None:
+            nonlocal num_ended, has_begun
+            if not has_begun:
+                dataset.on_epoch_begin()
             dataset.on_epoch_end()
+            num_ended, has_begun = num_ended + 1, False
+
+        def make_batches(epoch: int, start: int) -> Iterator[Any]:
+            begin(epoch, start)
+            if length is None:
+                yield from (dataset[i] for i in count(start))
+            else:
+                numbers = order(seed, epoch, length) if shuffle else np.arange(length)
+                yield from (dataset[int(i)] for i in numbers[start:])
+            end()
 
         super().__init__(make_batches, name=name)
 

@@ -1,17 +1,15 @@
-"""`fit`, `evaluate` and `predict`: the loops around the compiled step."""
+"""`fit`: checks, the run, and the loop around the compiled step."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from kerasdist import (
@@ -19,6 +17,7 @@ from kerasdist import (
     announcing,
     architecture,
     arguments,
+    checked_data,
     environment,
     identity,
     inspection,
@@ -26,27 +25,23 @@ from kerasdist import (
     reports,
     sums,
 )
-from kerasdist.additivity import refuse_inexact, state_rules
-from kerasdist.data import Stream, open_stream
-from kerasdist.devices import Placement, place
+from kerasdist.data import open_stream
+from kerasdist.devices import place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
-from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
+from kerasdist.feeding import Feed, element_spec, preparation, translate
 from kerasdist.hooks import Hooks
-from kerasdist.loading import model_of
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
 from kerasdist.profiling import Profile
-from kerasdist.recovery import Recovery, SaveEvery, choose_shards, of_chief
+from kerasdist.recovery import Recovery, SaveEvery, choose_seed, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
 from kerasdist.steps import Engine, Settings
 from kerasdist.summaries import FOLDER as SUMMARIES
 from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
-
-DEFAULT_TEST_BATCH_SIZE = 128
 
 
 def fit(
@@ -69,7 +64,7 @@ def fit(
     class_weight: dict[int, float] | None = None,
     augment: Callable | None = None,
     shuffle: bool | int = True,
-    seed: int = 0,
+    seed: int | None = None,
     run_dir: Any = None,
     resume: bool = True,
     init_from: Any = None,
@@ -77,11 +72,12 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
+    allow_nan: bool = False,
     log_every: int | None = None,
     summary_every: int | None = None,
     profile: Any = False,
     log_placement: bool = False,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
+    callbacks: Any = None,
     progress: Any = "auto",
 ) -> keras.callbacks.History:
     """Trains a Keras model on one device or several, with the maths of one.
@@ -96,7 +92,8 @@ def fit(
         validation_steps: How many batches of it; all by default.
         epochs: How many epochs to train.
         steps: How many steps to train instead, over as many epochs as that takes.
-        steps_per_epoch: How many steps make an epoch; one pass over the data by default.
+        steps_per_epoch: How many steps make an epoch; one pass over the data by default. The next
+            epoch goes on in the same pass; where a pass ends, the epoch ends.
         batch_size: The examples of one step over all devices, for data that is not in batches.
         devices: "auto" (every GPU, else the CPU), a number, indices, names, "cpu" or "cpu:4".
         shards: Into how many equal parts a batch is cut: a multiple of the devices. More parts than
@@ -111,8 +108,11 @@ def fit(
             weights, and `history.ema_weights` has the average.
         class_weight: The weight of each class in the loss.
         augment: `augment(batch, seed)` changes a batch, with TensorFlow's stateless functions.
-        shuffle: Whether examples are shuffled (for a dataset of examples: or the buffer's size).
-        seed: Decides the order of the data, dropout and augmentation.
+        shuffle: Whether examples are shuffled, of a `PyDataset` its batches. For a dataset of
+            examples it may be the buffer's size.
+        seed: Decides the order of the data, dropout and augmentation, and the first weights of a
+            `model` that is a function. By default it is drawn from Python's `random`, which
+            `keras.utils.set_random_seed` seeds; a run keeps the one it was begun with.
         run_dir: A folder for configuration, checkpoints, metrics and the trained model. If it holds
             this run already, the run goes on from its newest checkpoint.
         resume: Whether a run that is there is continued; otherwise it is an error.
@@ -122,6 +122,8 @@ def fit(
         monitor: The logged value that decides about `best.keras`; by default the validation loss.
         on_nan: "stop": a NaN or infinity stops the training before it reaches the weights. "skip":
             the step is left out on all devices, at most 10 in a row.
+        allow_nan: Whether NaN and infinity in the data are let through, for a model or a loss that
+            masks them. Steps are still checked.
         log_every: Steps between two log lines; by default a line each epoch.
         summary_every: Steps between two summaries for TensorBoard, in `run_dir/tensorboard`; none
             by default. See docs/summaries.md.
@@ -130,7 +132,7 @@ def fit(
             too. See docs/profiling.md.
         log_placement: Whether it is said which operations run on which device, and all of them are
             listed in `run_dir/placement.txt`.
-        callbacks: Keras callbacks.
+        callbacks: A Keras callback, or a list of them.
         progress: "auto" is a live display on a terminal and in a notebook, and lines elsewhere;
             "lines" forces these, "json" prints one JSON object a line, False is silent.
 
@@ -158,20 +160,30 @@ def fit(
         log_every=log_every,
         summary_every=summary_every,
     )
+    epochs = arguments.capped_epochs(epochs)
+    steps_per_epoch = arguments.capped_steps("steps_per_epoch", steps_per_epoch)
+    if validation_data is not None:
+        validation_steps = arguments.capped_steps("validation_steps", validation_steps)
     arguments.check_choices(clip_norm=clip_norm, ema=ema, on_nan=on_nan, seed=seed)
     arguments.check_class_weight(class_weight)
+    callbacks = arguments.as_callbacks(callbacks)
     is_compiled = arguments.is_on("jit", jit)
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
     placement = place(devices)
+    arguments.check_backup(
+        callbacks, run_dir=run_dir, steps=steps, ema=ema, workers=placement.workers
+    )
     reporter = progress if isinstance(progress, Reporter) else Reporter(mode_of(progress))
     if not placement.is_chief:
         reporter = Reporter("silent")
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
-        num_shards = choose_shards(shards, placement, deterministic, run_dir if resume else None)
+        earlier = run_dir if resume else None
+        num_shards = choose_shards(shards, placement, deterministic, earlier)
+        seed = choose_seed(seed, placement, earlier)
         model = _make(model, precision, seed)
         ensure_compiled(model)
         inspection.refuse_unsupported(model)
@@ -180,11 +192,11 @@ def fit(
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
-        findings = _inspect(model, stream, "data", augment)
+        findings = checked_data.inspect(model, stream, "data", augment, allow_nan=allow_nan)
         inspection.refuse_on_shards(model, num_shards)
         inspection.warn_if_frozen(model)
         inspection.refuse_random(model, findings, deterministic)
-        rules = _rules(model, stream, augment, findings, num_shards, training=True)
+        rules = checked_data.rules(model, stream, augment, findings, num_shards, training=True)
         feed = Feed(
             stream,
             prepare=preparation(
@@ -196,6 +208,7 @@ def fit(
                 seed=seed,
                 share=placement.share(num_shards),
                 needs_whole=findings.gather_metrics,
+                allow_nan=allow_nan,
             ),
             takes_rows=not placement.is_gpu,
         )
@@ -204,8 +217,15 @@ def fit(
         if validation_data is not None:
             inspection.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
-            validation, _, of_validation = _test_feed(
-                stack, model, validation_data, name, placement, num_shards, default_batch_size=size
+            validation, _, of_validation = checked_data.feed_to_test(
+                stack,
+                model,
+                validation_data,
+                name,
+                placement,
+                num_shards,
+                default_batch_size=size,
+                allow_nan=allow_nan,
             )
             rules = {**of_validation, **rules}
             if validation_steps is None:
@@ -271,7 +291,7 @@ def fit(
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         engine = Engine(model, placement, settings)
-        plan = Plan(epochs, steps, steps_per_epoch or None, stream.num_batches)
+        plan = Plan(epochs, steps, steps_per_epoch, stream.num_batches, keras.config.max_epochs())
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
         run = folder.path if folder is not None else None
         summaries = Summaries(run, summary_every if placement.is_chief else None, reporter.warn)
@@ -353,129 +373,6 @@ def _during_run(error: Exception) -> Exception:
     return error
 
 
-def evaluate(
-    model_or_run: keras.Model | str | os.PathLike,
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: Any = "auto",
-    callbacks: Sequence[keras.callbacks.Callback] = (),
-) -> dict[str, Any]:
-    """Computes loss and metrics over all of `data`, exactly, on any number of devices.
-
-    Args:
-        model_or_run: A compiled `keras.Model`, a `kerasdist.Model`, or the folder of a finished
-            run (for its other models see `kerasdist.load`).
-        data: Data in any form that `fit` takes.
-        batch_size: Examples a batch, over all devices, for data that is not in batches.
-        steps: How many batches; all by default.
-        devices: As in `fit`.
-        callbacks: Keras callbacks, for their `on_test_*` hooks.
-
-    Returns:
-        A dict of floats by name.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
-        >>> model.compile(loss="mse", optimizer="sgd")
-        >>> kerasdist.evaluate(model, (np.ones((3, 2)), np.ones((3, 1))))
-        {'loss': 1.0}
-    """
-    arguments.check_counts(epochs=1, steps=steps)
-    placement = place(devices)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(placement.together())
-        model = model_of(model_or_run)
-        ensure_compiled(model)
-        inspection.refuse_unsupported(model, to_train=False)
-        inspection.refuse_bypassed(model, "evaluate")
-        feed, findings, rules = _test_feed(
-            stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
-        )
-        if steps is None:
-            arguments.check_ends(feed.stream, "data", "steps")
-        settings = Settings(
-            shards=placement.num_replicas,
-            gather_metrics=findings.gather_metrics,
-            num_denominators=findings.num_denominators,
-            state_rules=rules,
-        )
-        engine = Engine(model, placement, settings)
-        hooks = Hooks(engine, callbacks)
-        logs = test(engine, feed, steps, hooks, use_ema=False)
-        engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
-        return logs
-
-
-def predict(
-    model_or_run: keras.Model | str | os.PathLike,
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: Any = "auto",
-) -> Any:
-    """Computes the model's outputs for all of `data`, in its order.
-
-    Args:
-        model_or_run: A `keras.Model`, which need not be compiled, or the folder of a finished run.
-        data: Data in any form that `fit` takes; targets may be missing.
-        batch_size: Examples a batch, over all devices, for data that is not in batches.
-        steps: How many batches; all by default.
-        devices: As in `fit`.
-
-    Returns:
-        Arrays in the structure of the model's outputs.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Rescaling(2.0)])
-        >>> kerasdist.predict(model, np.array([[1.0], [3.0]])).tolist()
-        [[2.0], [6.0]]
-    """
-    arguments.check_counts(epochs=1, steps=steps)
-    placement = place(devices)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(placement.together())
-        model = model_of(model_or_run)
-        inspection.refuse_bypassed(model, "predict", "predict_step")
-        stream = open_stream(
-            data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
-        )
-        stack.callback(stream.close)
-        if steps is None:
-            arguments.check_ends(stream, "data", "steps")
-        inspection.refuse_on_shards(model, placement.num_replicas)
-        own = inspection.build_for_prediction(model, stream.element_spec)
-        rules = {}
-        if own and placement.num_replicas > 1:
-            rules = state_rules(model, stream.first_batch(), own, training=False, targets=False)
-        share = placement.share(placement.num_replicas)
-        prepare = preparation(
-            model, stream, labels=(), name="data", need_targets=False, share=share
-        )
-        feed = Feed(stream, prepare=prepare)
-        stack.callback(feed.close)
-        settings = Settings(shards=placement.num_replicas, state_rules=rules)
-        engine = Engine(model, placement, settings)
-        feed.open(0)
-        pieces: list[Any] = []
-        while steps is None or len(pieces) < steps:
-            try:
-                batch = next(feed.iterator, None)
-            except tf.errors.OpError as error:
-                raise translate(error) or error from None
-            if batch is not None:
-                feed.advance(1)
-                pieces.append(engine.predict(batch))
-            elif feed.is_over():
-                break
-        engine.state.write_back("trainable", "other")
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
-
-
 def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
     """The model itself, or what its function builds, reproducibly and under `precision`."""
     if isinstance(model, keras.Model):
@@ -499,75 +396,3 @@ def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
             "`keras.Model`. Return the model from it."
         )
     return built
-
-
-def _inspect(
-    model: keras.Model,
-    stream: Stream,
-    name: str,
-    augment: Callable | None = None,
-    *,
-    to_train: bool = True,
-) -> inspection.Findings:
-    spec = element_spec(stream, augment)
-    if spec is None:
-        raise KerasdistError(
-            f"Received `{name}` without a single batch. Expected at least one. Check how it is "
-            "read."
-        )
-    findings = inspection.inspect(model, spec, to_train=to_train)
-    if stream.arrays is not None:
-        inspection.check_arrays(model, stream.arrays, findings.labels, name)
-    return findings
-
-
-def _rules(
-    model: keras.Model,
-    stream: Stream,
-    augment: Callable | None,
-    findings: inspection.Findings,
-    shards: int,
-    *,
-    training: bool,
-) -> dict[int, str]:
-    """How state combines over shards. Refuses losses and state that do not add up over them."""
-    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
-        return {}
-    batch = first_batch(stream, augment)
-    if findings.has_own_loss_terms:
-        refuse_inexact(model, batch, shards, training=training)
-    return state_rules(model, batch, findings.own_state, training=training)
-
-
-def _test_feed(
-    stack,
-    model,
-    data,
-    name: str,
-    placement: Placement,
-    shards: int,
-    *,
-    batch_size: int | None = None,
-    default_batch_size: int | None = None,
-):
-    stream = open_stream(
-        data,
-        batch_size=batch_size,
-        name=name,
-        default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
-    )
-    stack.callback(stream.close)
-    inspection.refuse_on_shards(model, shards)
-    findings = _inspect(model, stream, name, to_train=False)
-    rules = _rules(model, stream, None, findings, shards, training=False)
-    prepare = preparation(
-        model,
-        stream,
-        labels=findings.labels,
-        name=name,
-        share=placement.share(shards),
-        needs_whole=findings.gather_metrics,
-    )
-    feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
-    stack.callback(feed.close)
-    return feed, findings, rules

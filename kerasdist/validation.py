@@ -1,4 +1,4 @@
-"""One pass over data with the metrics of a model: validation, and `evaluate`."""
+"""One pass over data: validation, `evaluate` and `predict`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from kerasdist import pure
@@ -33,6 +35,7 @@ def test(
     if feed is None:
         return {}
     feed.open(0)
+    engine.model.stop_evaluating = False
     hooks.call("on_test_begin")
     reset_metrics(engine)
     done, per_call = 0, 1
@@ -58,6 +61,8 @@ def test(
                 show(done, total)
             if hooks.every_test_batch and outcome.num_steps:
                 hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+                if engine.model.stop_evaluating:  # Keras's way for a callback to end it.
+                    break
             if outcome.status == END_OF_DATA and feed.is_over():
                 break
     except tf.errors.OpError as error:
@@ -65,6 +70,31 @@ def test(
     logs = metric_results(engine)
     hooks.call("on_test_end", dict(logs))
     return logs
+
+
+def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
+    """The model's outputs over a feed, in the structure of the outputs."""
+    feed.open(0)
+    engine.model.stop_predicting = False
+    hooks.call("on_predict_begin")
+    pieces: list[Any] = []
+    while (steps is None or len(pieces) < steps) and not engine.model.stop_predicting:
+        if not feed.is_at_end():
+            hooks.batch("on_predict_batch_begin", len(pieces))
+        try:
+            batch = next(feed.iterator, None)
+        except tf.errors.OpError as error:
+            raise translate(error) or error from None
+        if batch is not None:
+            feed.advance(1)
+            pieces.append(engine.predict(batch))
+            if hooks.every_predict_batch:
+                found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
+                hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
+        elif feed.is_over():
+            break
+    hooks.call("on_predict_end")
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
 def reset_metrics(engine: Engine) -> None:

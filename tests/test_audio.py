@@ -201,6 +201,7 @@ def fit(replicas, epochs=2, **options):
         augment=recipe.build_augment(),
         devices=replicas,
         shards=4,
+        seed=0,
         progress=False,
         **options,
     )

@@ -136,10 +136,10 @@ def test_a_batch_is_begun_once_where_one_pass_ends_and_the_next_begins(regressio
             yield x[start : start + BATCH_SIZE], y[start : start + BATCH_SIZE]
 
     seen = Recorder()
-    fit(linear_model(), batches, [seen], steps_per_epoch=5, epochs=2, batch_size=None)
+    fit(linear_model(), batches, [seen], steps_per_epoch=3, epochs=2, batch_size=None)
     batch = [call[:2] for call in seen.calls if "batch" in call[0]]
     names = ("on_train_batch_begin", "on_train_batch_end")
-    assert batch == [(name, i) for i in range(5) for name in names] * 2
+    assert batch == [(name, i) for i in range(3) for name in names] * 2
 
 
 @both

@@ -112,7 +112,7 @@ def assert_as_keras(model, plain):
 @pytest.mark.parametrize("kind", ALIKE)
 def test_joined_weights_train_as_each_by_itself(kind, devices, engines, monkeypatch):
     joined, apart = (build(ALIKE[kind]()) for _ in range(2))
-    options = {"batch_size": 8, "epochs": 3, "devices": devices, "progress": False}
+    options = {"batch_size": 8, "epochs": 3, "seed": 0, "devices": devices, "progress": False}
     first = kerasdist.fit(joined, (X, Y), clip_norm=0.5, ema=0.9, **options)
     assert engines[0]._joined is not None
     monkeypatch.setattr(steps.pure, "join", lambda *_: None)
@@ -197,7 +197,7 @@ def test_callbacks_of_every_batch_are_given_the_variables_themselves(engines):
 
 def test_a_run_goes_on_from_what_was_saved_of_vectors(tmp_path, engines, monkeypatch):
     whole, part = (build("adam") for _ in range(2))
-    options = {"batch_size": 8, "ema": 0.9, "progress": False}
+    options = {"batch_size": 8, "ema": 0.9, "seed": 0, "progress": False}
     kerasdist.fit(whole, (X, Y), epochs=4, run_dir=tmp_path / "whole", **options)
     kerasdist.fit(part, (X, Y), epochs=2, run_dir=tmp_path / "part", **options)
     again = build("adam")

@@ -37,6 +37,7 @@ COVERED = {
     "_use_weight_decay": "test_vectors_of_an_optimizers_variables_are_found",
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
+    "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
 }
 COVERED_IMPORTS = {
     "keras.src.backend": "test_masks_travel_on_tensors",
@@ -313,6 +314,26 @@ def test_callbacks_that_watch_batches_are_told_from_others(tmp_path):
     assert pure.wants_batches(callbacks.ModelCheckpoint(path, save_freq=3), "train")
     assert pure.wants_batches(callbacks.LambdaCallback(on_train_batch_end=print), "train")
     assert not pure.wants_batches(callbacks.LambdaCallback(on_train_batch_end=print), "test")
+    assert not pure.wants_batches(callbacks.BackupAndRestore(path), "train")
+    assert pure.wants_batches(callbacks.BackupAndRestore(path, save_freq=3), "train")
+    assert pure.wants_batches(callbacks.LambdaCallback(on_predict_batch_end=print), "predict")
+    assert not pure.wants_batches(callbacks.LambdaCallback(on_predict_batch_end=print), "test")
+
+
+def test_the_epoch_that_a_backup_was_taken_at(tmp_path):
+    def make():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    model, x = make(), np.ones((2, 1))
+    assert pure.initial_epoch(model) == 0
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path), delete_checkpoint=False)
+    model.fit(x, x, epochs=3, verbose=0, callbacks=[backup])
+    restored = make()
+    backup.set_model(restored)
+    backup.on_train_begin()
+    assert pure.initial_epoch(restored) == 3
 
 
 def test_masks_travel_on_tensors():

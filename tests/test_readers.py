@@ -219,7 +219,7 @@ class EndingSource(FailingSource):
     [
         (generate_and_fail, {}, "in the generator"),
         (generate_and_fail(), {}, "in the generator"),
-        (FailingBatches(), {}, "in the PyDataset"),
+        (FailingBatches(), {"shuffle": False}, "in the PyDataset"),
         (FailingSource(), {"batch_size": 2, "shuffle": False}, "in the source"),
     ],
     ids=["generator function", "generator", "PyDataset", "source"],

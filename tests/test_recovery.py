@@ -57,6 +57,7 @@ def fit(folder, data=(X, Y), **options):
         "batch_size": 8,
         "epochs": 4,
         "save_every": 3,
+        "seed": 0,
         "shards": shards,
         "progress": False,
     }
@@ -173,6 +174,7 @@ def test_in_float64_other_numbers_of_devices_give_the_same_weights_to_1e_9(tmp_p
             epochs=4,
             shards=4,
             ema=0.9,
+            seed=0,
             save_every=3,
             devices=devices,
             augment=augment,

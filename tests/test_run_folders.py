@@ -45,6 +45,7 @@ def fit(folder, **options):
         "save_every": 2,
         "log_every": 1,
         "deterministic": True,
+        "seed": 0,
         "shards": 1,  # compiles sooner
         "progress": "auto",
     }

@@ -955,13 +955,14 @@ def slurm_on_loopback(folder):
 
 
 PROGRAM = """
-import hashlib, json, os, sys
+import hashlib, json, os, random, sys
 import keras, numpy as np, tensorflow as tf
 import kerasdist
 
 index = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
-random = np.random.default_rng(0)
-x, y = random.normal(size=(42, 6)).astype("float32"), random.integers(0, 3, 42)
+random.seed(index)  # Seeds of trainings are the chief's.
+numbers = np.random.default_rng(0)
+x, y = numbers.normal(size=(42, 6)).astype("float32"), numbers.integers(0, 3, 42)
 options = dict(batch_size=16, epochs=3, shards=4, deterministic=True, progress=False)
 
 class Largest(keras.metrics.Metric):

@@ -102,11 +102,11 @@ def test_steps_train_exactly_that_many_over_passes():
     assert history.epoch == [0, 1, 2]  # 5 + 5 + 2
 
 
-def test_steps_per_epoch_goes_on_where_the_last_epoch_stopped():
+def test_steps_per_epoch_goes_on_in_the_pass_of_the_last_epoch():
     by_epochs, by_steps = classifier(), classifier()
     fit(by_epochs, epochs=2)  # 10 steps
-    history = fit(by_steps, epochs=5, steps_per_epoch=2)
-    assert len(history.epoch) == 5
+    history = fit(by_steps, epochs=6, steps_per_epoch=2)  # 2, 2 and 1 of each pass
+    assert len(history.epoch) == 6
     assert_same_weights(by_epochs, by_steps)
 
 

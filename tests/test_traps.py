@@ -1,5 +1,7 @@
 """The traps of Keras under tf.distribute (docs/exactness.md), one test each."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import devices, epochs, sums, training
+from kerasdist.runs import weights_sha256
 
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):
@@ -19,7 +22,7 @@ def linear(rate=1.0, units=1, optimizer=None, **compiled):
 
 
 def fit(model, data, **options):
-    options = {"batch_size": len(tf.nest.flatten(data)[0]), "shuffle": False} | options
+    options = {"batch_size": len(tf.nest.flatten(data)[0]), "shuffle": False, "seed": 0} | options
     return kerasdist.fit(model, data, progress=False, **options)
 
 
@@ -277,19 +280,35 @@ def test_t11_validation_on_the_average_leaves_the_weights_bits():
         np.testing.assert_array_equal(a, b)
 
 
-def test_t16_a_second_fit_goes_on_from_the_weights_not_their_average():
-    def optimizer():
-        return keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9)
+def averaging():
+    return linear(optimizer=keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9))
 
-    twice, once = linear(optimizer=optimizer()), linear(optimizer=optimizer())
-    fit(twice, (X, Y), devices=2, epochs=2)
-    fit(twice, (X, Y), devices=2, epochs=2)
-    fit(once, (X, Y), devices=2, epochs=4)
-    np.testing.assert_array_equal(twice.get_weights()[0], once.get_weights()[0])
+
+def test_t16_use_ema_leaves_the_average_in_the_model_as_keras_does():
+    model, expected = averaging(), averaging()
+    for _ in range(2):  # The second fit starts from the average.
+        fit(model, (X, Y), devices=2, epochs=2)
+        expected.fit(X, Y, batch_size=len(X), epochs=2, verbose=0)
+        np.testing.assert_allclose(model.get_weights()[0], expected.get_weights()[0], rtol=1e-4)
+
+
+def test_t16_a_run_continues_from_the_weights_not_their_average(tmp_path):
+    whole = averaging()
+    fit(whole, (X, Y), devices=2, epochs=4)
+    for num_epochs in (2, 4, 4):  # The third finds a run that is finished.
+        parts = averaging()
+        fit(parts, (X, Y), devices=2, epochs=num_epochs, run_dir=tmp_path / "run")
+        final = keras.models.load_model(tmp_path / "run" / "final.keras")
+        np.testing.assert_array_equal(final.get_weights()[0], parts.get_weights()[0])
+    np.testing.assert_array_equal(parts.get_weights()[0], whole.get_weights()[0])
     w = np.zeros((3, 1))
     for _ in range(4):
         w = w - 0.1 * mse_gradient(X, Y, w)
-    np.testing.assert_allclose(once.get_weights()[0], w, rtol=1e-4)
+    last = kerasdist.load(tmp_path / "run", which="last")
+    np.testing.assert_allclose(last.get_weights()[0], w, rtol=1e-4)
+    assert np.abs(last.get_weights()[0] - parts.get_weights()[0]).max() > 1e-3
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["weights_sha256"] == weights_sha256(last)
 
 
 def test_t17_strategies_of_different_sizes_follow_one_another():

@@ -32,7 +32,16 @@ from kerasdist.models import Model, ensure_compiled, read
 # Before the rounds, to know how many steps one has.
 TRIAL_STEPS, TRIAL_ROUNDS = 5, 4
 # What `kerasdist.fit` and the rounds of Keras's own have alike.
-FIT_OPTIONS = ("batch_size", "shards", "deterministic", "jit", "precision", "clip_norm", "seed")
+FIT_OPTIONS = (
+    "batch_size",
+    "shards",
+    "deterministic",
+    "jit",
+    "precision",
+    "clip_norm",
+    "seed",
+    "allow_nan",
+)
 
 
 class Rounds(keras.callbacks.Callback):

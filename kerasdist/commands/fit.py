@@ -117,6 +117,7 @@ def _is_locked(path: Path) -> bool:
 # Options that may differ between two starts of one run.
 _MAY_DIFFER = (
     "devices",
+    "allow_nan",
     "log_every",
     "summary_every",
     "profile",

@@ -22,6 +22,7 @@ FIT_OPTIONS = (
     "clip_norm",
     "ema",
     "seed",
+    "allow_nan",
 )
 
 

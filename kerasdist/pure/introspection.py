@@ -93,9 +93,15 @@ def loss_scale(optimizer: keras.optimizers.Optimizer):
     return optimizer, None, None
 
 
+def initial_epoch(model: keras.Model) -> int:
+    """The epoch where a callback (`BackupAndRestore`) wants the training to begin."""
+    return model._initial_epoch or 0
+
+
 def wants_batches(callback: keras.callbacks.Callback, kind: str) -> bool:
     """Whether a callback looks at every batch of `kind` ("train" or "test")."""
-    if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
+    by_epochs = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+    if isinstance(callback, by_epochs) and callback.save_freq == "epoch":
         return False
     names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
     if kind == "train":
