@@ -54,7 +54,7 @@ class Feed:
     ):
         self.stream = stream
         self._prepare = prepare
-        self._name = name
+        self.name = name
         self._takes_rows = takes_rows and prepare.is_nothing
         self._iterator: Any = None
         self._goes_on = False
@@ -112,7 +112,7 @@ class Feed:
             return False
         if self.position == 0:
             raise KerasdistError(
-                f"Received `{self._name}` without a batch in pass {self.epoch + 1}. Expected at "
+                f"Received `{self.name}` without a batch in pass {self.epoch + 1}. Expected at "
                 "least one. A source that can be read only once must be made anew for each epoch: "
                 "pass a generator function."
             )

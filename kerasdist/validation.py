@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,7 @@ def test(
                 if engine.model.stop_evaluating:  # Keras's way for a callback to end it.
                     break
             if outcome.status == END_OF_DATA and feed.is_over():
+                _tell_end(engine, feed, done, steps)
                 break
     except tf.errors.OpError as error:
         raise translate(error) or error from None
@@ -92,9 +94,20 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
                 found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
                 hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
         elif feed.is_over():
+            _tell_end(engine, feed, len(pieces), steps)
             break
     hooks.call("on_predict_end")
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _tell_end(engine: Engine, feed: Feed, done: int, steps: int | None) -> None:
+    """Warns where Keras does: the data had fewer batches than were asked for."""
+    if steps is not None and engine.placement.is_chief:
+        warnings.warn(
+            f"`{feed.name}` ended after {done} of the {steps} batches that were asked for. The "
+            "result is that of these. Ask for fewer, or repeat the data.",
+            stacklevel=2,
+        )
 
 
 def reset_metrics(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import warnings
 
 import classifier_recipe
 import keras
@@ -12,6 +13,9 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError, arguments
 from kerasdist.checkpoints import Store
+from kerasdist.data import open_stream
+from kerasdist.devices import Share
+from kerasdist.feeding import preparation
 from kerasdist.recovery import choose_seed
 from kerasdist.runs import RunFolder
 
@@ -178,6 +182,22 @@ def test_predict_takes_a_list_for_several_inputs(devices):
     np.testing.assert_allclose(outputs, X + 10 * (X + 1))
 
 
+def test_a_workers_part_of_a_list_is_a_list_of_parts():
+    """Several inputs must not become inputs and targets on the way."""
+    model = make_sum()
+    stream = open_stream([X, X + 1], batch_size=NUM)
+    as_batches = open_stream(lambda: iter([((X, X + 1),)]))
+    for each in (stream, as_batches):
+        options = {"labels": (), "name": "data", "need_targets": False, "share": Share(1, 2, 2)}
+        prepare = preparation(model, each, **options)
+        ((part, span),) = prepare(each.open(0, 0), 0, 0)
+        ((first, second),) = part
+        np.testing.assert_array_equal(first, X[11:])
+        np.testing.assert_array_equal(second, X[11:] + 1)
+        assert span.numpy().tolist() == [NUM, 11]
+        each.close()
+
+
 def test_predict_takes_a_list_of_one_input():
     np.testing.assert_allclose(kerasdist.predict(make_sum(1), [X]), X)
 
@@ -317,8 +337,8 @@ def test_epochs_have_the_steps_that_keras_gives_them(form, steps, capfd):
     assert counts.counts == others.counts == {3: whole, 4: [4, 2, 4, 2, 4], 9: [6] * 5}[steps]
     assert_same_weights(model, expected)
     assert_same_history(own, history)
-    warnings = capfd.readouterr().err.count("the next one starts the data again, as in Keras")
-    assert warnings == (0 if counts.counts == [3] * 5 else 1)
+    told = capfd.readouterr().err.count("the next one starts the data again, as in Keras")
+    assert told == (0 if counts.counts == [3] * 5 else 1)
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
@@ -328,7 +348,18 @@ def test_validation_has_the_steps_that_keras_gives_it(devices, steps):
     model, expected = make_model(), make_model()
     options = {"epochs": 2, "validation_data": as_dataset(), "validation_steps": steps}
     history = keras_fit(expected, (X, Y), **options)
-    assert_same_history(fit(model, (X, Y), devices=devices, **options), history)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own = fit(model, (X, Y), devices=devices, **options)
+    assert_same_history(own, history)
+    told = [w for w in caught if "`validation_data` ended after 6 of the 9" in str(w.message)]
+    assert len(told) == (2 if steps == 9 else 0)
+
+
+def test_evaluate_and_predict_warn_where_data_is_shorter_than_asked_for():
+    for function in (kerasdist.evaluate, kerasdist.predict):
+        with pytest.warns(UserWarning, match="`data` ended after 6 of the 9 batches"):
+            function(make_model(), as_dataset(), steps=9)
 
 
 def test_a_run_continues_within_a_pass_that_an_epoch_ended_in(tmp_path):
