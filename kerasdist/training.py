@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,18 @@ from kerasdist import (
     identity,
     inspection,
     pure,
+    refusals,
     reports,
     sums,
 )
-from kerasdist.additivity import refuse_inexact, state_rules
+from kerasdist.additivity import state_rules
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement, place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
-from kerasdist.loading import model_of
+from kerasdist.loading import made, model_of
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
@@ -172,19 +172,21 @@ def fit(
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
         num_shards = choose_shards(shards, placement, deterministic, run_dir if resume else None)
-        model = _make(model, precision, seed)
+        model = made(model, precision, seed)
         ensure_compiled(model)
-        inspection.refuse_unsupported(model)
-        inspection.refuse_bypassed(model, "fit")
+        refusals.refuse_unsupported(model)
+        refusals.refuse_bypassed(model, "fit")
         inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
+        refusals.refuse_stateful(model, num_shards)
         findings = _inspect(model, stream, "data", augment)
-        inspection.refuse_on_shards(model, num_shards)
-        inspection.warn_if_frozen(model)
-        inspection.refuse_random(model, findings, deterministic)
-        rules = _rules(model, stream, augment, findings, num_shards, training=True)
+        refusals.warn_if_frozen(model)
+        refusals.refuse_random(model, findings.random_operations if deterministic else ())
+        rules = state_rules(
+            model, lambda: first_batch(stream, augment), findings, num_shards, training=True
+        )
         feed = Feed(
             stream,
             prepare=preparation(
@@ -202,7 +204,7 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
-            inspection.refuse_bypassed(model, "evaluate")
+            refusals.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
             validation, _, of_validation = _test_feed(
                 stack, model, validation_data, name, placement, num_shards, default_batch_size=size
@@ -313,6 +315,10 @@ def fit(
             )
             reporter.say("\n".join(lines))
 
+        note = refusals.batch_norm_note(model, stream.batch_size, num_shards)
+        if note is not None:
+            reporter.say(note)
+
         def validate() -> dict[str, Any]:
             show = reporter.validation if reporter.has_display else None
             return test(engine, validation, validation_steps, hooks, use_ema=bool(ema), show=show)
@@ -389,8 +395,8 @@ def evaluate(
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
         ensure_compiled(model)
-        inspection.refuse_unsupported(model, to_train=False)
-        inspection.refuse_bypassed(model, "evaluate")
+        refusals.refuse_unsupported(model, to_train=False)
+        refusals.refuse_bypassed(model, "evaluate")
         feed, findings, rules = _test_feed(
             stack, model, data, "data", placement, placement.num_replicas, batch_size=batch_size
         )
@@ -440,18 +446,17 @@ def predict(
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
-        inspection.refuse_bypassed(model, "predict", "predict_step")
+        refusals.refuse_bypassed(model, "predict", "predict_step")
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
         stack.callback(stream.close)
         if steps is None:
             arguments.check_ends(stream, "data", "steps")
-        inspection.refuse_on_shards(model, placement.num_replicas)
-        own = inspection.build_for_prediction(model, stream.element_spec)
-        rules = {}
-        if own and placement.num_replicas > 1:
-            rules = state_rules(model, stream.first_batch(), own, training=False, targets=False)
+        refusals.refuse_stateful(model, placement.num_replicas)
+        findings = inspection.build_for_prediction(model, stream.element_spec)
+        shards = placement.num_replicas
+        rules = state_rules(model, stream.first_batch, findings, shards, training=False)
         share = placement.share(placement.num_replicas)
         prepare = preparation(
             model, stream, labels=(), name="data", need_targets=False, share=share
@@ -476,31 +481,6 @@ def predict(
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
-def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
-    """The model itself, or what its function builds, reproducibly and under `precision`."""
-    if isinstance(model, keras.Model):
-        return model
-    if not callable(model):
-        raise KerasdistError(
-            f"Received `model` of type {type(model).__name__}. Expected a `keras.Model`, or a "
-            "function without arguments that returns one. Build one, for example with "
-            "`keras.Sequential`."
-        )
-    state = random.getstate()
-    try:
-        random.seed(seed)  # Keras draws the seeds of initializers from here.
-        with pure.dtype_policy(precision):
-            built = model()
-    finally:
-        random.setstate(state)
-    if not isinstance(built, keras.Model):
-        raise KerasdistError(
-            f"Received a function as `model` that returned {type(built).__name__}. Expected a "
-            "`keras.Model`. Return the model from it."
-        )
-    return built
-
-
 def _inspect(
     model: keras.Model,
     stream: Stream,
@@ -521,24 +501,6 @@ def _inspect(
     return findings
 
 
-def _rules(
-    model: keras.Model,
-    stream: Stream,
-    augment: Callable | None,
-    findings: inspection.Findings,
-    shards: int,
-    *,
-    training: bool,
-) -> dict[int, str]:
-    """How state combines over shards. Refuses losses and state that do not add up over them."""
-    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
-        return {}
-    batch = first_batch(stream, augment)
-    if findings.has_own_loss_terms:
-        refuse_inexact(model, batch, shards, training=training)
-    return state_rules(model, batch, findings.own_state, training=training)
-
-
 def _test_feed(
     stack,
     model,
@@ -557,9 +519,9 @@ def _test_feed(
         default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
     )
     stack.callback(stream.close)
-    inspection.refuse_on_shards(model, shards)
+    refusals.refuse_stateful(model, shards)
     findings = _inspect(model, stream, name, to_train=False)
-    rules = _rules(model, stream, None, findings, shards, training=False)
+    rules = state_rules(model, stream.first_batch, findings, shards, training=False)
     prepare = preparation(
         model,
         stream,
