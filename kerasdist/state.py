@@ -139,15 +139,15 @@ class State:
             if value is not None and value is not old
         ]
 
-    def changed(
+    def assign_changed(
         self,
         roles: pure.Parts,
         values: Mapping[int, tf.Tensor],
         before: Mapping[str, list],
         *,
         with_weights: bool = True,
-    ) -> dict[str, list]:
-        """What a pass without an update changed, as `assign` takes it. `values` are by variable id.
+    ) -> list:
+        """Writes what a pass without an update changed. `values` are by variable id.
 
         Not `with_weights` where the pass ran with the average of the weights.
         """
@@ -156,7 +156,7 @@ class State:
             given = self.apart("trainable", before["trainable"])
             new = [values.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
             state["trainable"] = self.together("trainable", new)
-        return state
+        return self.assign(state, before)
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""

@@ -376,8 +376,8 @@ class Engine:
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
             new = state_terms.new_values(changed, of_state)
-            state = self.state.changed(self.roles, new, before, with_weights=not use_ema)
-            written = self.state.assign({"metrics": metrics, **state}, before)
+            written = self.state.assign({"metrics": metrics}, before)
+            written += self.state.assign_changed(self.roles, new, before, with_weights=not use_ema)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
 
@@ -402,8 +402,7 @@ class Engine:
 
         def finish(totals, _, __):
             new = state_terms.new_values(list(forward.changed), totals)
-            new_state = self.state.changed(self.roles, new, before)
-            with tf.control_dependencies(self.state.assign(new_state, before)):
+            with tf.control_dependencies(self.state.assign_changed(self.roles, new, before)):
                 return tf.constant(REACHED) + 0
 
         with tf.control_dependencies([self._over_replicas(own, [], finish)]):
