@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ class _Probe:
         )
 
 
-def refuse_inexact(model: keras.Model, batch: Any, shards: int, *, training: bool) -> None:
+def _refuse_inexact(model: keras.Model, batch: Any, shards: int, *, training: bool) -> None:
     """Compares the loss of some examples with the weighted losses of two parts of them.
 
     They differ for a loss that is summed by hand, has a denominator of its own that Keras does not
@@ -170,17 +170,23 @@ def _inexact(model: keras.Model, shards: int, count: int, whole: float, parts: f
 
 
 def state_rules(
-    model: keras.Model,
-    batch: Any,
-    own_state: Sequence[Any],
-    *,
-    training: bool,
-    targets: bool = True,
+    model: keras.Model, first_batch: Callable, findings: Any, shards: int, *, training: bool
 ) -> dict[int, str]:
     """How the values that a layer gives to its state on each shard make those of the whole batch.
 
-    By the id of each variable. Refuses what cannot be made of them, for example a maximum.
+    By the id of each variable. Refuses a loss or state that cannot be made of those of the shards.
     """
+    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
+        return {}
+    batch = first_batch()
+    if findings.has_own_loss_terms:
+        _refuse_inexact(model, batch, shards, training=training)
+    return _rules(model, batch, findings.own_state, training, findings.has_targets)
+
+
+def _rules(
+    model: keras.Model, batch: Any, own_state: Sequence[Any], training: bool, targets: bool
+) -> dict[int, str]:
     probe = _Probe(model, batch, own_state, targets)
     if not own_state or probe.count < 2:
         return {}

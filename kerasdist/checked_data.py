@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import keras
 
-from kerasdist import inspection
-from kerasdist.additivity import refuse_inexact, state_rules
+from kerasdist import inspection, refusals
+from kerasdist.additivity import state_rules
 from kerasdist.data import Stream, open_stream
 from kerasdist.devices import Placement
 from kerasdist.errors import KerasdistError
-from kerasdist.feeding import Feed, element_spec, first_batch, preparation
+from kerasdist.feeding import Feed, element_spec, preparation
 
 DEFAULT_TEST_BATCH_SIZE = 128
 
@@ -37,24 +37,6 @@ def inspect(
     return findings
 
 
-def rules(
-    model: keras.Model,
-    stream: Stream,
-    augment: Callable | None,
-    findings: inspection.Findings,
-    shards: int,
-    *,
-    training: bool,
-) -> dict[int, str]:
-    """How state combines over shards. Refuses losses and state that do not add up over them."""
-    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
-        return {}
-    batch = first_batch(stream, augment)
-    if findings.has_own_loss_terms:
-        refuse_inexact(model, batch, shards, training=training)
-    return state_rules(model, batch, findings.own_state, training=training)
-
-
 def feed_to_test(
     stack,
     model,
@@ -74,9 +56,9 @@ def feed_to_test(
         default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
     )
     stack.callback(stream.close)
-    inspection.refuse_on_shards(model, shards)
+    refusals.refuse_stateful(model, shards)
     findings = inspect(model, stream, name, to_train=False, allow_nan=allow_nan)
-    of_state = rules(model, stream, None, findings, shards, training=False)
+    rules = state_rules(model, stream.first_batch, findings, shards, training=False)
     prepare = preparation(
         model,
         stream,
@@ -88,4 +70,4 @@ def feed_to_test(
     )
     feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
     stack.callback(feed.close)
-    return feed, findings, of_state
+    return feed, findings, rules

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from kerasdist import arguments, checked_data, inspection
+from kerasdist import arguments, checked_data, inspection, refusals
 from kerasdist.additivity import state_rules
 from kerasdist.checked_data import DEFAULT_TEST_BATCH_SIZE
 from kerasdist.data import open_stream
@@ -17,7 +17,8 @@ from kerasdist.feeding import Feed, preparation
 from kerasdist.hooks import Hooks
 from kerasdist.loading import model_of
 from kerasdist.models import ensure_compiled
-from kerasdist.steps import Engine, Settings
+from kerasdist.settings import Settings
+from kerasdist.steps import Engine
 from kerasdist.validation import outputs, test
 
 
@@ -61,8 +62,8 @@ def evaluate(
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
         ensure_compiled(model)
-        inspection.refuse_unsupported(model, to_train=False)
-        inspection.refuse_bypassed(model, "evaluate")
+        refusals.refuse_unsupported(model, to_train=False)
+        refusals.refuse_bypassed(model, "evaluate")
         feed, findings, rules = checked_data.feed_to_test(
             stack,
             model,
@@ -123,25 +124,24 @@ def predict(
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
         model = model_of(model_or_run)
-        inspection.refuse_bypassed(model, "predict", "predict_step")
+        refusals.refuse_bypassed(model, "predict", "predict_step")
         stream = open_stream(
             data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
         )
         stack.callback(stream.close)
         if steps is None:
             arguments.check_ends(stream, "data", "steps")
-        inspection.refuse_on_shards(model, placement.num_replicas)
-        own = inspection.build_for_prediction(model, stream.element_spec)
-        rules = {}
-        if own and placement.num_replicas > 1:
-            rules = state_rules(model, stream.first_batch(), own, training=False, targets=False)
-        share = placement.share(placement.num_replicas)
+        shards = placement.num_replicas
+        refusals.refuse_stateful(model, shards)
+        findings = inspection.build_for_prediction(model, stream.element_spec)
+        rules = state_rules(model, stream.first_batch, findings, shards, training=False)
+        share = placement.share(shards)
         prepare = preparation(
             model, stream, labels=(), name="data", need_targets=False, share=share
         )
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
-        settings = Settings(shards=placement.num_replicas, state_rules=rules)
+        settings = Settings(shards=shards, state_rules=rules)
         engine = Engine(model, placement, settings)
         hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
         found = outputs(engine, feed, steps, hooks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,82 +43,14 @@ class Labels:
 class Findings:
     """What a trace of model, loss and metrics showed; nothing was run."""
 
-    num_denominators: int
-    gather_metrics: bool
-    has_own_loss_terms: bool
-    labels: tuple[Labels, ...]
+    num_denominators: int = 0
+    gather_metrics: bool = False
+    has_own_loss_terms: bool = False
+    labels: tuple[Labels, ...] = ()
     # Variables that a forward pass changes, but for those of Keras's own layers.
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
-
-
-def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
-    """What cannot be exact, or would silently do something else, by name."""
-    name = type(model).__name__
-    if tf.distribute.has_strategy():
-        raise KerasdistError(
-            f"The model {name!r} is trained or evaluated inside the scope of a `tf.distribute` "
-            "strategy. Expected a call outside of it: kerasdist places the work itself. Build and "
-            "compile the model in `with strategy.scope():` if you like, and move this call out."
-        )
-    for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
-        if pure.overrides(model, method):
-            raise KerasdistError(
-                f"Received the model {name!r}, which overrides `{method}`. Expected Keras's own: "
-                "the engine differentiates and updates by itself. Override "
-                f"`{instead}(x, y, y_pred, sample_weight, training)` instead."
-            )
-    inner, _, _ = pure.loss_scale(model.optimizer)
-    for optimizer in (inner, *getattr(inner, "optimizers", ())) if to_train else ():
-        kind = type(optimizer).__name__
-        if kind in pure.REFUSED_OPTIMIZERS:
-            reason, instead = pure.REFUSED_OPTIMIZERS[kind]
-            raise KerasdistError(
-                f"Received the optimizer {kind!r}. Expected another: {reason}. Use {instead!r}."
-            )
-        if optimizer.gradient_accumulation_steps:
-            steps = optimizer.gradient_accumulation_steps
-            raise KerasdistError(
-                f"Received the optimizer {kind!r} with `gradient_accumulation_steps={steps}`. "
-                "Expected none: it cannot run on several devices (Keras 3.15). Leave it out and "
-                f"give `fit` {steps} times the `batch_size`, with `shards` {steps} times the "
-                "devices."
-            )
-        if optimizer.ema_overwrite_frequency and optimizer.use_ema:
-            raise KerasdistError(
-                f"Received the optimizer {kind!r} with "
-                f"`ema_overwrite_frequency={optimizer.ema_overwrite_frequency}`. Expected none: "
-                "training would go on from the average. Leave it out and use `fit(ema=...)`, which "
-                "keeps the average beside the weights."
-            )
-    for layer in pure.all_layers(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
-            raise KerasdistError(
-                f"Received the layer {layer.name!r} with `synchronized=True`. Expected "
-                "`synchronized=False`: statistics are taken over each shard. Set it to False; for "
-                "statistics over more examples use fewer shards."
-            )
-
-
-def refuse_bypassed(model: keras.Model, *methods: str) -> None:
-    """Methods that Keras would call, and kerasdist does not."""
-    name = type(model).__name__
-    for method in methods:
-        if not pure.overrides(model, method):
-            continue
-        if not pure.preprocesses(model, method):
-            raise KerasdistError(
-                f"The model {name!r} overrides `{method}`, which kerasdist does not call: it has a "
-                "loop of its own. Expected Keras's method. Move what it does into the data, a "
-                "callback, `call` or `compute_loss`, or train with Keras's `fit`."
-            )
-        if getattr(model, "preprocessor", None) is not None:
-            raise KerasdistError(
-                f"The model {name!r} has a preprocessor, which its `{method}` applies to the data, "
-                "and kerasdist does not call that. Expected data that is preprocessed. Do it once, "
-                "before the call: `data = model.preprocess_samples(x, y)` and then "
-                "`model.preprocessor = None`."
-            )
+    has_targets: bool = True
 
 
 def check_policy(precision: Any) -> None:
@@ -193,35 +124,6 @@ def _check_inputs(model: keras.Model, x: Mapping) -> None:
                     f"has the input {name!r}. Expected a field of that name.{closest(name, x)} "
                     "Rename the field, or the input."
                 )
-
-
-def refuse_on_shards(model: keras.Model, shards: int) -> None:
-    """Recurrent layers whose states belong to the rows of a whole batch."""
-    for layer in pure.all_layers(model):
-        if shards > 1 and isinstance(layer, keras.layers.RNN) and layer.stateful:
-            raise KerasdistError(
-                f"Received the layer {layer.name!r} with `stateful=True` and {shards} shards. "
-                "Expected one shard: the layer keeps a state for each row of a batch, and a shard "
-                "has only some of the rows. Use `devices=1, shards=1`."
-            )
-
-
-def warn_if_frozen(model: keras.Model) -> None:
-    """As Keras does; metrics and other state are computed all the same."""
-    if not model.trainable_variables:
-        warnings.warn("The model does not have any trainable weights.", stacklevel=3)
-
-
-def refuse_random(model: keras.Model, findings: Findings, deterministic: bool) -> None:
-    """Random numbers that depend on when and where they are drawn."""
-    if deterministic and findings.random_operations:
-        raise KerasdistError(
-            f"The model {type(model).__name__!r} draws random numbers with `tf.random` (operation "
-            f"{findings.random_operations[0]!r}), which is not the same on any number of devices. "
-            "`deterministic=True` expects `keras.random`, which kerasdist seeds for each step and "
-            "shard. Use for example `keras.random.normal(shape, seed=keras.random.SeedGenerator(0)"
-            ")`, or leave out `deterministic`."
-        )
 
 
 def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings:
@@ -334,8 +236,8 @@ def _check_targets(model: keras.Model, y: Any, outputs: Any) -> None:
         )
 
 
-def build_for_prediction(model: keras.Model, spec: Any) -> tuple[keras.Variable, ...]:
-    """Builds a model from the features alone: the state of its own that a prediction changes."""
+def build_for_prediction(model: keras.Model, spec: Any) -> Findings:
+    """Builds a model from the features alone, and traces a prediction."""
     if spec is None:
         raise KerasdistError(
             "Received `data` without a single batch. Expected at least one. Check how it is read."
@@ -343,7 +245,7 @@ def build_for_prediction(model: keras.Model, spec: Any) -> tuple[keras.Variable,
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
-        return _trace_prediction(model, spec)
+        return Findings(own_state=_trace_prediction(model, spec), has_targets=False)
     except KerasdistError:
         raise
     except Exception as error:

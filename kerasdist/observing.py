@@ -13,6 +13,7 @@ import tensorflow as tf
 from kerasdist import pure
 from kerasdist.models import fields_read, read
 from kerasdist.shards import leaves
+from kerasdist.state import State
 from kerasdist.workers import Workers
 
 IMAGES_A_REPLICA = 4
@@ -158,6 +159,17 @@ def of_all(replicas: Sequence[Mapping[str, Any]], workers: Workers | None) -> li
     ]
     found[first : first + len(replicas)] = replicas
     return found
+
+
+def float_weights(roles: pure.Parts, state: State) -> dict[str, np.ndarray]:
+    """Values of the weights by their paths, without counters."""
+    pairs = [
+        (owner.path, array)
+        for role in ("trainable", "other")
+        for owner, array in zip(getattr(roles, role), state.arrays(role), strict=True)
+        if tf.as_dtype(array.dtype).is_floating
+    ]
+    return by_name(pairs)
 
 
 def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -139,6 +139,25 @@ class State:
             if value is not None and value is not old
         ]
 
+    def assign_changed(
+        self,
+        roles: pure.Parts,
+        values: Mapping[int, tf.Tensor],
+        before: Mapping[str, list],
+        *,
+        with_weights: bool = True,
+    ) -> list:
+        """Writes what a pass without an update changed. `values` are by variable id.
+
+        Not `with_weights` where the pass ran with the average of the weights.
+        """
+        state = {"other": [values.get(id(v)) for v in roles.other]}
+        if with_weights and any(id(v) in values for v in roles.trainable):
+            given = self.apart("trainable", before["trainable"])
+            new = [values.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
+            state["trainable"] = self.together("trainable", new)
+        return self.assign(state, before)
+
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
         for role in roles or ROLES:

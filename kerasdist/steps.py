@@ -6,8 +6,8 @@ The only module that calls `strategy.run`. Read `_train_replica` for one step, f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,27 +20,10 @@ from kerasdist.devices import Placement
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, Outcome, over_batches
 from kerasdist.models import Example, read
 from kerasdist.rows import Rows
+from kerasdist.settings import Settings
 from kerasdist.shard_functions import ShardFunctions
 from kerasdist.shards import Cut, Piece, Seeds, weigh_classes
 from kerasdist.state import State, vectors
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the step depends on besides the model and the devices."""
-
-    shards: int
-    seed: int = 0
-    deterministic: bool = False
-    clip_norm: float | None = None
-    ema: float | None = None
-    class_weight: dict[int, float] | None = None
-    gather_metrics: bool = False
-    num_denominators: int = 0
-    times_input: bool = False
-    jit: bool = False
-    joins: bool = False
-    state_rules: Mapping[int, str] = field(default_factory=dict)
 
 
 class Engine:
@@ -109,7 +92,7 @@ class Engine:
             self.model,
             outcome.loss,
             observing.of_all(replicas, self.placement.workers),
-            self._float_weights(),
+            observing.float_weights(self.roles, self.state),
             lambda: concrete(found).graph.as_graph_def(add_shapes=True),
         )
         return replace(outcome, seen=seen, waited=waited, learning_rate=seen.learning_rate)
@@ -125,16 +108,6 @@ class Engine:
             pairs = zip(self._checked_names, bad[replica or 0], strict=True)
             names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
         return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
-
-    def _float_weights(self) -> dict[str, np.ndarray]:
-        """Values of the weights by their paths, without counters."""
-        pairs = [
-            (owner.path, array)
-            for role in ("trainable", "other")
-            for owner, array in zip(getattr(self.roles, role), self.state.arrays(role), strict=True)
-            if tf.as_dtype(array.dtype).is_floating
-        ]
-        return observing.by_name(pairs)
 
     def test(self, batches, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
@@ -370,8 +343,8 @@ class Engine:
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
             new = self.functions.state_terms.new_values(changed, of_state, held)
-            state = self._new_state(new, before, use_ema)
-            written = self.state.assign({"metrics": metrics, **state}, before)
+            written = self.state.assign({"metrics": metrics}, before)
+            written += self.state.assign_changed(self.roles, new, before, with_weights=not use_ema)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
 
@@ -397,22 +370,11 @@ class Engine:
 
         def finish(totals, _, __):
             new = terms.new_values(list(forward.changed), totals, held)
-            written = self.state.assign(self._new_state(new, before, use_ema=False), before)
-            with tf.control_dependencies(written):
+            with tf.control_dependencies(self.state.assign_changed(self.roles, new, before)):
                 return tf.constant(REACHED) + 0
 
         with tf.control_dependencies([self._over_replicas(own, [], finish)]):
             return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
-
-    def _new_state(self, changed: dict[int, tf.Tensor], before, use_ema: bool) -> dict[str, list]:
-        """What a pass without an update changed, by role. Averages of weights stay as they are."""
-        state = {"other": [changed.get(id(v)) for v in self.roles.other]}
-        if not use_ema and any(id(v) in changed for v in self.roles.trainable):
-            given = self.state.apart("trainable", before["trainable"])
-            pairs = zip(self.roles.trainable, given, strict=True)
-            new = [changed.get(id(v), value) for v, value in pairs]
-            state["trainable"] = self.state.together("trainable", new)
-        return state
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""

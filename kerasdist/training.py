@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,18 @@ from kerasdist import (
     identity,
     inspection,
     pure,
+    refusals,
     reports,
     sums,
 )
+from kerasdist.additivity import state_rules
 from kerasdist.data import open_stream
 from kerasdist.devices import place
 from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
-from kerasdist.feeding import Feed, element_spec, preparation, translate
+from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
+from kerasdist.loading import made
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
@@ -38,7 +40,8 @@ from kerasdist.profiling import Profile
 from kerasdist.recovery import Recovery, SaveEvery, choose_seed, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
-from kerasdist.steps import Engine, Settings
+from kerasdist.settings import Settings
+from kerasdist.steps import Engine
 from kerasdist.summaries import FOLDER as SUMMARIES
 from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
@@ -184,19 +187,21 @@ def fit(
         earlier = run_dir if resume else None
         num_shards = choose_shards(shards, placement, deterministic, earlier)
         seed = choose_seed(seed, placement, earlier)
-        model = _make(model, precision, seed)
+        model = made(model, precision, seed)
         ensure_compiled(model)
-        inspection.refuse_unsupported(model)
-        inspection.refuse_bypassed(model, "fit")
+        refusals.refuse_unsupported(model)
+        refusals.refuse_bypassed(model, "fit")
         inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
+        refusals.refuse_stateful(model, num_shards)
         findings = checked_data.inspect(model, stream, "data", augment, allow_nan=allow_nan)
-        inspection.refuse_on_shards(model, num_shards)
-        inspection.warn_if_frozen(model)
-        inspection.refuse_random(model, findings, deterministic)
-        rules = checked_data.rules(model, stream, augment, findings, num_shards, training=True)
+        refusals.warn_if_frozen(model)
+        refusals.refuse_random(model, findings.random_operations if deterministic else ())
+        rules = state_rules(
+            model, lambda: first_batch(stream, augment), findings, num_shards, training=True
+        )
         feed = Feed(
             stream,
             prepare=preparation(
@@ -215,7 +220,7 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
-            inspection.refuse_bypassed(model, "evaluate")
+            refusals.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
             validation, _, of_validation = checked_data.feed_to_test(
                 stack,
@@ -333,6 +338,10 @@ def fit(
             )
             reporter.say("\n".join(lines))
 
+        note = refusals.batch_norm_note(model, stream.batch_size, num_shards)
+        if note is not None:
+            reporter.say(note)
+
         def validate() -> dict[str, Any]:
             show = reporter.validation if reporter.has_display else None
             return test(engine, validation, validation_steps, hooks, use_ema=bool(ema), show=show)
@@ -371,28 +380,3 @@ def _during_run(error: Exception) -> Exception:
     """Marks an error as one of a run that had begun, for the exit code."""
     error.during_run = True  # type: ignore[attr-defined]
     return error
-
-
-def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
-    """The model itself, or what its function builds, reproducibly and under `precision`."""
-    if isinstance(model, keras.Model):
-        return model
-    if not callable(model):
-        raise KerasdistError(
-            f"Received `model` of type {type(model).__name__}. Expected a `keras.Model`, or a "
-            "function without arguments that returns one. Build one, for example with "
-            "`keras.Sequential`."
-        )
-    state = random.getstate()
-    try:
-        random.seed(seed)  # Keras draws the seeds of initializers from here.
-        with pure.dtype_policy(precision):
-            built = model()
-    finally:
-        random.setstate(state)
-    if not isinstance(built, keras.Model):
-        raise KerasdistError(
-            f"Received a function as `model` that returned {type(built).__name__}. Expected a "
-            "`keras.Model`. Return the model from it."
-        )
-    return built

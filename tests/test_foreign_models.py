@@ -227,6 +227,25 @@ def test_stateful_layers_on_several_shards_are_refused(how):
         calls[how]()
 
 
+def test_a_stateful_layer_that_is_not_built_is_refused():
+    model = keras.Sequential([LAYERS.GRU(3, stateful=True), LAYERS.Dense(2)])
+    model.compile("sgd", "mse")
+    with pytest.raises(KerasdistError, match=r"'gru.*not built.*batch_shape"):
+        fit(model, (SEQUENCES, OF_SEQUENCES), devices=1)
+
+
+def test_a_metric_that_assigns_a_variable_of_somebody_else_is_refused():
+    largest = keras.Variable(0.0, dtype="float64", name="largest")
+
+    def worst(y_true, y_pred):
+        error = keras.ops.abs(y_true - y_pred)
+        largest.assign(keras.ops.maximum(largest, keras.ops.max(error)))
+        return keras.ops.mean(error, axis=-1)
+
+    with pytest.raises(KerasdistError, match=r"metric .* assigns the variable 'largest'"):
+        fit(dense(metrics=[worst]), (X, Y), devices=1)
+
+
 class Outside(keras.Sequential):
     """Assigns variables that it does not own, so that Keras does not list them."""
 
@@ -649,3 +668,35 @@ def test_ctc_is_computed_in_float32_in_keras_and_agrees_to_its_rounding():
     x, labels = RANDOM.normal(size=(21, 10, 4)), RANDOM.integers(1, 5, size=(21, 3))
     assert_as_keras(build, x, labels, devices=(1,), tolerance=1e-12)
     assert_as_keras(build, x, labels, devices=(2, 4), tolerance=1e-6)
+
+
+def normalised(**options):
+    layers = [LAYERS.Dense(3), LAYERS.BatchNormalization(name="norm", **options), LAYERS.Dense(2)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("shards", "options", "expected"),
+    [
+        (
+            4,
+            {},
+            "Note: BatchNormalization ('norm') takes its statistics over each of 4 shards, only 2",
+        ),
+        (2, {}, "over each of 2 shards, only 4 of a batch's 8 examples"),
+        (1, {}, None),
+        (4, {"trainable": False}, None),
+    ],
+)
+def test_batch_normalization_by_shard_is_said_once(capsys, shards, options, expected):
+    fit(normalised(**options), (X, Y), devices=1, shards=shards, progress="lines")
+    found = [line for line in capsys.readouterr().out.splitlines() if "BatchNorm" in line]
+    assert len(found) == (expected is not None)
+    assert expected is None or expected in found[0]
+
+
+def test_batch_normalization_by_shard_is_not_said_where_nothing_is(capsys):
+    fit(normalised(), (X, Y), devices=1, shards=4)
+    assert capsys.readouterr().out == ""

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasdist.errors import KerasdistError
 from kerasdist.models import Example
 from kerasdist.pure.introspection import overrides
 from kerasdist.pure.patches import Shard, Tensors, tracing
-from kerasdist.pure.variables import Parts, call
+from kerasdist.pure.variables import Parts, call, is_seed
 
 
 class _Scope(keras.StatelessScope):
@@ -166,8 +167,15 @@ def update_metrics(
 ) -> list[tf.Tensor]:
     """`compute_metrics` on a whole global batch, for metrics that do not add up over shards."""
     mapping = list(zip(roles.metrics, values, strict=True))
-    with keras.StatelessScope(mapping) as scope:
+    with _Scope(mapping, set(), None) as scope:
         model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+    lost = [v for v in scope.outside.values() if not is_seed(v)]
+    if lost:
+        raise KerasdistError(
+            f"A metric of {type(model).__name__!r} assigns the variable {lost[0].path!r}, which is "
+            "not its own. Expected variables of the metric: others would keep their values. Make "
+            "it with `self.add_variable(...)` in a class derived from `keras.metrics.Metric`."
+        )
     return [scope.get_current_value(v) for v in roles.metrics]
 
 

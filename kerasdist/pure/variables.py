@@ -57,7 +57,7 @@ def adopted(model: keras.Model) -> tuple[keras.Variable, ...]:
     return tuple(_adopted.get(model, {}).values())
 
 
-def _is_seed(variable: keras.Variable) -> bool:
+def is_seed(variable: keras.Variable) -> bool:
     """Whether it is the state of a `keras.random.SeedGenerator`."""
     return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
 
@@ -74,8 +74,8 @@ def parts(model: keras.Model) -> Parts:
     seeds.append(global_seed_generator().state)
     known |= {id(v) for v in seeds}
     outside = [v for v in adopted(model) if id(v) not in known]
-    seeds += [v for v in outside if _is_seed(v)]
-    weights += [v for v in outside if not _is_seed(v)]
+    seeds += [v for v in outside if is_seed(v)]
+    weights += [v for v in outside if not is_seed(v)]
     tracker = model._loss_tracker.variables if model.compiled else ()
     metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
     of_trainable = {id(v) for v in trainable}
