@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kerasdist.datasets import PublicData
     from kerasdist.devices import list_devices, logical_cpus
     from kerasdist.in_memory import Sequences
+    from kerasdist.inference import evaluate, predict
     from kerasdist.loading import load
     from kerasdist.losses import SmoothedCrossentropy
     from kerasdist.models import Model
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
     from kerasdist.optimizers import optimizer
     from kerasdist.recipes import Recipe, load_recipe
     from kerasdist.schedules import schedule
-    from kerasdist.training import evaluate, fit, predict
+    from kerasdist.training import fit
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Loaded on first use: `--help` does not wait for TensorFlow.
 _HOMES = {
     "fit": "training",
-    "evaluate": "training",
-    "predict": "training",
+    "evaluate": "inference",
+    "predict": "inference",
     "load": "loading",
     "list_devices": "devices",
     "logical_cpus": "devices",

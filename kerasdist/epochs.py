@@ -30,7 +30,6 @@ from kerasdist.runs import BEST, METRICS, RunFolder, weights_sha256
 from kerasdist.steps import Engine
 from kerasdist.summaries import Summaries
 from kerasdist.validation import metric_results, reset_metrics
-from kerasdist.validation import outputs as outputs  # for `training`
 from kerasdist.validation import test as test
 
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.

@@ -20,6 +20,10 @@ class DivergedError(KerasdistError):
         self.names = names
 
 
+class InexactLossError(KerasdistError):
+    """A loss that depends on how a batch is cut, where it would be cut."""
+
+
 def closest(name: str, known) -> str:
     """` Did you mean 'x'?` when a known name is near, else nothing."""
     from difflib import get_close_matches

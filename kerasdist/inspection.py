@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import pure
+from kerasdist import graphs, pure
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.models import Example, fields_read, read, targets_read
 
@@ -23,63 +23,34 @@ class Labels:
     path: tuple
     num_classes: int
     ignored: int | None
+    name: str | None = None
+    number: int = 0
 
     def of(self, y: Any) -> Any:
-        for key in self.path:
-            y = y[key]
-        return y
+        """By its path among the outputs; else by the output's name or number, as Keras finds it."""
+        found = y
+        try:
+            for key in self.path:
+                found = found[key]
+            return found
+        except (KeyError, IndexError, TypeError):
+            if isinstance(y, Mapping) and self.name in y:
+                return y[self.name]
+            return keras.tree.flatten(y)[self.number]
 
 
 @dataclass(frozen=True)
 class Findings:
     """What a trace of model, loss and metrics showed; nothing was run."""
 
-    num_denominators: int
-    gather_metrics: bool
-    has_own_loss_terms: bool
-    labels: tuple[Labels, ...]
-
-
-def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
-    """What cannot be exact, or would silently do something else, by name."""
-    name = type(model).__name__
-    for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
-        if pure.overrides(model, method):
-            raise KerasdistError(
-                f"Received the model {name!r}, which overrides `{method}`. Expected Keras's own: "
-                "the engine differentiates and updates by itself. Override "
-                f"`{instead}(x, y, y_pred, sample_weight, training)` instead."
-            )
-    inner, _, _ = pure.loss_scale(model.optimizer)
-    for optimizer in (inner, *getattr(inner, "optimizers", ())) if to_train else ():
-        kind = type(optimizer).__name__
-        if kind in pure.REFUSED_OPTIMIZERS:
-            reason, instead = pure.REFUSED_OPTIMIZERS[kind]
-            raise KerasdistError(
-                f"Received the optimizer {kind!r}. Expected another: {reason}. Use {instead!r}."
-            )
-        if optimizer.gradient_accumulation_steps:
-            steps = optimizer.gradient_accumulation_steps
-            raise KerasdistError(
-                f"Received the optimizer {kind!r} with `gradient_accumulation_steps={steps}`. "
-                "Expected none: it cannot run on several devices (Keras 3.15). Leave it out and "
-                f"give `fit` {steps} times the `batch_size`, with `shards` {steps} times the "
-                "devices."
-            )
-        if optimizer.ema_overwrite_frequency and optimizer.use_ema:
-            raise KerasdistError(
-                f"Received the optimizer {kind!r} with "
-                f"`ema_overwrite_frequency={optimizer.ema_overwrite_frequency}`. Expected none: "
-                "training would go on from the average. Leave it out and use `fit(ema=...)`, which "
-                "keeps the average beside the weights."
-            )
-    for layer in pure.all_layers(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
-            raise KerasdistError(
-                f"Received the layer {layer.name!r} with `synchronized=True`. Expected "
-                "`synchronized=False`: statistics are taken over each shard. Set it to False; for "
-                "statistics over more examples use fewer shards."
-            )
+    num_denominators: int = 0
+    gather_metrics: bool = False
+    has_own_loss_terms: bool = False
+    labels: tuple[Labels, ...] = ()
+    # Variables that a forward pass changes, but for those of Keras's own layers.
+    own_state: tuple[keras.Variable, ...] = ()
+    random_operations: tuple[str, ...] = ()
+    has_targets: bool = True
 
 
 def check_policy(precision: Any) -> None:
@@ -160,19 +131,15 @@ def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings
     example = check_features(model, spec)
     name = type(model).__name__
     try:
-        pure.build(model, example)
-        if to_train and not model.trainable_variables:
-            raise KerasdistError(
-                f"Received the model {name!r} without trainable variables. Expected at least one. "
-                "Unfreeze a layer, or use `kerasdist.evaluate`."
-            )
+        pure.build(model, example, training=to_train)
         if to_train:
             pure.build_optimizer(model)
-        forward, shard, outputs = _trace(model, spec)
+        trace = _trace(model, spec, training=to_train)
     except KerasdistError:
         raise
     except Exception as error:
         raise _unreadable(model, "batches", spec, error) from error
+    forward, outputs = trace.forward, trace.outputs
     if forward.loss is None:
         raise KerasdistError(
             f"Received the model {name!r} without a loss. Expected one. Call "
@@ -192,17 +159,29 @@ def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings
         pure.adds_up(m) for m in pure.compiled_metrics(model)
     )
     return Findings(
-        num_denominators=len(shard.local_denominators),
+        num_denominators=len(trace.shard.local_denominators),
         gather_metrics=gather,
         has_own_loss_terms=forward.used_add_loss or pure.has_own_loss(model),
         labels=tuple(_labels(model, outputs)),
+        own_state=_own_state(model, forward),
+        random_operations=tuple(trace.random_operations),
+    )
+
+
+def _own_state(model: keras.Model, forward: pure.Forward) -> tuple[keras.Variable, ...]:
+    roles = pure.parts(model)
+    of_keras = pure.state_of_keras_layers(model)
+    return tuple(
+        v
+        for v in (*roles.trainable, *roles.other)
+        if id(v) in forward.changed and id(v) not in of_keras
     )
 
 
 def check_shapes(model: keras.Model, spec: Any, where: str) -> None:
     """Whether a built model can read batches of sizes that vary as in `spec`."""
     try:
-        _trace(model, spec)
+        _trace(model, spec, training=True)
     except KerasdistError:
         raise
     except Exception as error:
@@ -257,8 +236,8 @@ def _check_targets(model: keras.Model, y: Any, outputs: Any) -> None:
         )
 
 
-def build_for_prediction(model: keras.Model, spec: Any) -> None:
-    """Builds a model from the features alone."""
+def build_for_prediction(model: keras.Model, spec: Any) -> Findings:
+    """Builds a model from the features alone, and traces a prediction."""
     if spec is None:
         raise KerasdistError(
             "Received `data` without a single batch. Expected at least one. Check how it is read."
@@ -266,34 +245,83 @@ def build_for_prediction(model: keras.Model, spec: Any) -> None:
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
+        return Findings(own_state=_trace_prediction(model, spec), has_targets=False)
+    except KerasdistError:
+        raise
     except Exception as error:
         raise _unreadable(model, "batches", spec, error) from error
 
 
-def _trace(model: keras.Model, spec: Any):
+@dataclass(frozen=True)
+class _Trace:
+    forward: pure.Forward
+    shard: pure.Shard
+    outputs: Any
+    random_operations: list[str]
+
+
+def _trace(model: keras.Model, spec: Any, *, training: bool) -> _Trace:
     found: dict[str, Any] = {}
-    roles = pure.parts(model)
 
     def forward(batch):
         example = read(model, batch)
         count = tf.shape(tf.nest.flatten(example.args)[0])[0]
         shard = pure.Shard(count, count)
-        state = (
-            [tf.zeros(v.shape, v.dtype) for v in roles.trainable],
-            [tf.zeros(v.shape, v.dtype) for v in roles.other],
-            [tf.zeros(v.shape, v.dtype) for v in roles.seeds],
+        roles = pure.parts(model)
+        passed = pure.forward(
+            model, roles, _zeros(roles), example, shard=shard, training=training, with_metrics=True
         )
-        found["forward"] = pure.forward(
-            model, roles, state, example, shard=shard, training=True, with_metrics=True
-        )
-        found["shard"] = shard
-        found["outputs"] = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype), found["forward"].outputs
+        outputs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), passed.outputs)
+        found.update(forward=passed, shard=shard, outputs=outputs)
+
+    graph = _graph(forward, spec)
+    if found["forward"].outside:
+        # No layer owns them; Keras's own fit changes them all the same.
+        pure.adopt(model, found["forward"].outside)
+        graph = _graph(forward, spec)
+    _refuse_assigned(model, graph)
+    return _Trace(**found, random_operations=graphs.random_operations(graph))
+
+
+def _zeros(roles: pure.Parts) -> tuple[list, list, list]:
+    """Values for a trace, which computes nothing with them."""
+
+    def of(variables):
+        return [tf.zeros(v.shape, v.dtype) for v in variables]
+
+    return of(roles.trainable), of(roles.other), of(roles.seeds)
+
+
+def _graph(function: Any, spec: Any) -> Any:
+    with pure.patched():
+        return tf.function(function, autograph=False).get_concrete_function(spec).graph
+
+
+def _refuse_assigned(model: keras.Model, graph: Any) -> None:
+    for name in graphs.assigned_variables(graph):
+        raise KerasdistError(
+            f"The model {type(model).__name__!r} assigns the `tf.Variable` {name!r} while it runs. "
+            "Expected a `keras.Variable` or a layer's weight: these have one value on all devices, "
+            "and are saved and restored. Make it with `keras.Variable(...)`, or with "
+            "`self.add_weight(...)` in a layer."
         )
 
-    with pure.patched():
-        tf.function(forward, autograph=False).get_concrete_function(spec)
-    return found["forward"], found["shard"], found["outputs"]
+
+def _trace_prediction(model: keras.Model, spec: Any) -> tuple[keras.Variable, ...]:
+    """State that a prediction changes, but for that of Keras's own layers."""
+    found: list[pure.Forward] = []
+
+    def forward(batch):
+        example = read(model, batch, need_targets=False)
+        roles = pure.parts(model)
+        found.append(pure.predict(model, roles, _zeros(roles), example))
+
+    graph = _graph(forward, spec)
+    if found[-1].outside:
+        pure.adopt(model, found[-1].outside)
+        graph = _graph(forward, spec)
+    _refuse_assigned(model, graph)
+    return _own_state(model, found[-1])
 
 
 def _labels(model: keras.Model, outputs: Any):
@@ -305,7 +333,10 @@ def _labels(model: keras.Model, outputs: Any):
         except (KeyError, IndexError, TypeError):
             continue
         if isinstance(output, tf.TensorSpec) and output.shape.rank and output.shape[-1]:
-            yield Labels(path, int(output.shape[-1]), ignored)
+            number = next(i for i, t in enumerate(keras.tree.flatten(outputs)) if t is output)
+            names = getattr(model, "output_names", None) or ()
+            name = names[number] if number < len(names) else None
+            yield Labels(path, int(output.shape[-1]), ignored, name, number)
 
 
 def _first_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,3 +140,28 @@ def model_of(model_or_run: Any) -> keras.Model:
         f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
         "the folder of a run. Give for example 'runs/cifar10/0001'."
     )
+
+
+def made(model: Any, precision: str | None, seed: int) -> keras.Model:
+    """The model itself, or what its function builds, reproducibly and under `precision`."""
+    if isinstance(model, keras.Model):
+        return model
+    if not callable(model):
+        raise KerasdistError(
+            f"Received `model` of type {type(model).__name__}. Expected a `keras.Model`, or a "
+            "function without arguments that returns one. Build one, for example with "
+            "`keras.Sequential`."
+        )
+    state = random.getstate()
+    try:
+        random.seed(seed)  # Keras draws the seeds of initializers from here.
+        with pure.dtype_policy(precision):
+            built = model()
+    finally:
+        random.setstate(state)
+    if not isinstance(built, keras.Model):
+        raise KerasdistError(
+            f"Received a function as `model` that returned {type(built).__name__}. Expected a "
+            "`keras.Model`. Return the model from it."
+        )
+    return built

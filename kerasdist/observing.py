@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from kerasdist import pure
 from kerasdist.models import fields_read, read
-from kerasdist.shards import leaves, only_if
+from kerasdist.shards import leaves
+from kerasdist.state import State
 from kerasdist.workers import Workers
 
 IMAGES_A_REPLICA = 4
@@ -54,13 +55,10 @@ class Observer:
         self._num_terms = 0
         self.seen: dict[str, Any] = {}
 
-    def terms(self, forward: pure.Forward, shard: pure.Shard) -> list[tf.Tensor]:
+    def terms(self, added: tf.Tensor | None) -> list[tf.Tensor]:
         """What is to be added up over this replica's shards: its part of `add_loss` losses."""
-        if not forward.added:
-            return []
-        self._num_terms = 1
-        whole = tf.add_n([_scalar(loss) for loss in forward.added])
-        return [only_if(shard.num_examples > 0, tf.cast(shard.weight, tf.float32) * whole)]
+        self._num_terms = 0 if added is None else 1
+        return [] if added is None else [added]
 
     def take_terms(self, sums: list[tf.Tensor]) -> list[tf.Tensor]:
         """Takes the sums of `terms` out of a replica's sums."""
@@ -161,6 +159,17 @@ def of_all(replicas: Sequence[Mapping[str, Any]], workers: Workers | None) -> li
     ]
     found[first : first + len(replicas)] = replicas
     return found
+
+
+def float_weights(roles: pure.Parts, state: State) -> dict[str, np.ndarray]:
+    """Values of the weights by their paths, without counters."""
+    pairs = [
+        (owner.path, array)
+        for role in ("trainable", "other")
+        for owner, array in zip(getattr(roles, role), state.arrays(role), strict=True)
+        if tf.as_dtype(array.dtype).is_floating
+    ]
+    return by_name(pairs)
 
 
 def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

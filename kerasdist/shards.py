@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -21,6 +21,31 @@ def leaves(structure: Any) -> list[Any]:
 
 def _map(function, structure: Any) -> Any:
     return tf.nest.map_structure(lambda t: None if t is None else function(t), structure)
+
+
+class Piece(NamedTuple):
+    """One shard as tensors: all that a function of it is given.
+
+    `num_examples` is None for a whole batch; else it, `num_global` and `denominators` are as in
+    `pure.Shard`.
+    """
+
+    index: Any
+    args: tuple
+    y: Any
+    sample_weight: Any
+    num_examples: Any
+    num_global: Any
+    denominators: Any
+
+    @property
+    def example(self) -> Example:
+        args = self.args
+        return Example(args, args[0] if len(args) == 1 else args, self.y, self.sample_weight)
+
+    def shard(self, *, on_cpu: bool) -> pure.Shard:
+        own = self.num_global if self.num_examples is None else self.num_examples
+        return pure.Shard(own, self.num_global, self.denominators, on_cpu=on_cpu)
 
 
 class Cut:
@@ -56,14 +81,13 @@ class Cut:
         self._first = replica * self.per_replica
         self._on_host = placement.is_gpu
 
-    def shard(self, local_index, denominators) -> tuple[tf.Tensor, Example, pure.Shard]:
-        """The `local_index`-th shard of this replica: its index in the batch, data, and weight."""
+    def shard(self, local_index, denominators=None) -> Piece:
+        """The `local_index`-th shard of this replica."""
         index = self._first + local_index
+        e = self.example
         if self.shards == 1:
-            shard = pure.Shard(
-                self.num_global, self.num_global, denominators, on_cpu=not self._on_host
-            )
-            return tf.convert_to_tensor(index), self.example, shard
+            index = tf.convert_to_tensor(index)
+            return Piece(index, e.args, e.y, e.sample_weight, None, self.num_global, denominators)
         whole: Any = self._size
         number = tf.get_static_value(index)
         if whole is None or number is None:
@@ -79,16 +103,9 @@ class Cut:
                     return tensor[begin : begin + size]
             return tensor[begin : begin + size]
 
-        e = self.example
-        args = _map(slice_rows, e.args)
-        part = Example(
-            args,
-            args[0] if len(args) == 1 else args,
-            _map(slice_rows, e.y),
-            _map(slice_rows, e.sample_weight),
-        )
-        shard = pure.Shard(count, whole, denominators, on_cpu=not self._on_host)
-        return tf.convert_to_tensor(index), part, shard
+        args, y, weights = (_map(slice_rows, part) for part in (e.args, e.y, e.sample_weight))
+        index = tf.convert_to_tensor(index)
+        return Piece(index, args, y, weights, count, whole, denominators)
 
 
 def _range(n, index, shards: int, minimum, maximum) -> tuple:
@@ -127,12 +144,79 @@ class Seeds:
         return tf.unstack(states, self._num_generators)
 
 
+# How the new values of a state variable in the shards make the one of the whole batch: their mean
+# by examples, the same in all of them (then shard 0's), or the old value plus all changes.
+MEAN, SAME, SUM = "mean", "same", "sum"
+
+
+class StateTerms:
+    """What adds up over shards of the state that a forward pass changed.
+
+    `rules` has one of the three for some variables, by their id. Of the others, floats are averaged
+    and anything else is shard 0's. `before` are the values that the trainable and the other
+    variables have at the step's start.
+    """
+
+    def __init__(self, roles: pure.Parts, rules: Mapping[int, str]):
+        variables = (*roles.trainable, *roles.other)
+        self._rules = rules
+        self._is_whole = False
+        self._dtypes = {id(v): v.dtype for v in variables}
+        self._places = {id(v): i for i, v in enumerate(variables)}
+
+    def _rule(self, key: int) -> str:
+        is_float = tf.as_dtype(self._dtypes[key]).is_floating
+        return self._rules.get(key, MEAN if is_float else SAME)
+
+    def takes_first(self, keys: Sequence[int]) -> bool:
+        """Whether some value is shard 0's."""
+        return any(self._rule(key) == SAME for key in keys)
+
+    def of_shard(
+        self,
+        changed: Mapping[int, tf.Tensor],
+        shard: pure.Shard,
+        index: tf.Tensor,
+        before: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        self._is_whole = shard.is_whole
+        return [
+            self._term(key, value, shard, index, before[self._places[key]])
+            for key, value in changed.items()
+        ]
+
+    def _term(self, key: int, value: tf.Tensor, shard: pure.Shard, index, before) -> tf.Tensor:
+        rule = self._rule(key)
+        if value.dtype == tf.bool:
+            value = tf.cast(value, tf.int32)
+        if shard.is_whole:
+            return _wide(value)
+        if rule == MEAN:
+            return if_any(shard, weighted(shard, _wide(value)))
+        if rule == SUM:
+            return if_any(shard, _wide(value) - _wide(before))
+        # Shard 0's, also if that has no examples.
+        return only_if(tf.equal(index, 0), _wide(value))
+
+    def new_values(
+        self, keys: Sequence[int], totals: Sequence[tf.Tensor], before: Sequence[tf.Tensor]
+    ) -> dict[int, tf.Tensor]:
+        """By variable id, of the sums over all shards."""
+        new = {}
+        for key, total in zip(keys, totals, strict=True):
+            if self._rule(key) == SUM and not self._is_whole:
+                total = total + _wide(before[self._places[key]])
+            new[key] = tf.cast(total, self._dtypes[key])
+        return new
+
+
 class Terms:
     """What adds up over shards: loss, gradients, changed state, metric deltas, in one list."""
 
-    def __init__(self, roles: pure.Parts, packed: bool):
+    def __init__(self, roles: pure.Parts, packed: bool, state: StateTerms):
         self._roles = roles
         self._packed = packed
+        self._state = state
         self._packing = sums.Packing((), ())
         self._has_gradient: list[bool] = []
         self._changed: list[int] = []
@@ -145,6 +229,7 @@ class Terms:
         forward: pure.Forward,
         shard: pure.Shard,
         index: tf.Tensor,
+        before: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
         self._has_gradient = [g is not None for g in gradients]
         self._changed = list(forward.changed)
@@ -153,16 +238,15 @@ class Terms:
             for variable, gradient in zip(self._roles.trainable, gradients, strict=True)
             if gradient is not None
         ]
-        state = [_state_term(value, shard, index) for value in forward.changed.values()]
+        state = self._state.of_shard(forward.changed, shard, index, before)
         terms = [loss, *dense, *state, *forward.metrics]
         self._packing = sums.Packing.of(terms)
         self._num_metrics = len(forward.metrics)
+        # What is shard 0's is so even if that has no examples.
         is_float = all(term.dtype.is_floating for term in terms)
-        if is_float and self.is_small:
+        if is_float and self.is_small and not self._state.takes_first(self._changed):
             # All of it at once, which is quicker: an empty shard's loss and gradients are 0 anyway.
             return [if_any(shard, vector) for vector in self._packing.pack(terms)]
-        # Whole numbers of the state are shard 0's, also if that has no examples.
-        state = [if_any(shard, term) if term.dtype.is_floating else term for term in state]
         terms = [loss, *dense, *state, *(if_any(shard, metric) for metric in forward.metrics)]
         return self._packing.pack(terms) if self._packed else terms
 
@@ -201,7 +285,7 @@ class Terms:
         """`[replicas, count]`: whether the first `count` terms are finite, if `is_small`."""
         return self._packing.finite(of_replicas)[:, :count]
 
-    def split(self, totals: list[tf.Tensor]):
+    def split(self, totals: list[tf.Tensor], before: Sequence[tf.Tensor]):
         """`(loss, gradients with None, changed state by variable id, metric deltas)`."""
         if self._packed:
             totals = self._packing.unpack(totals)
@@ -211,8 +295,8 @@ class Terms:
             tf.cast(next(rest), variable.dtype) if has else None
             for variable, has in zip(self._roles.trainable, self._has_gradient, strict=True)
         ]
-        dtypes = {id(v): v.dtype for v in (*self._roles.trainable, *self._roles.other)}
-        changed = {key: tf.cast(next(rest), dtypes[key]) for key in self._changed}
+        of_state = [next(rest) for _ in self._changed]
+        changed = self._state.new_values(self._changed, of_state, before)
         return loss, gradients, changed, list(rest)
 
 
@@ -224,16 +308,8 @@ def _dense(gradient: Any, shape: tf.TensorShape) -> tf.Tensor:
 
 def _wide(tensor: tf.Tensor) -> tf.Tensor:
     """Sums of 16-bit floats are taken in float32."""
-    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
-
-
-def _state_term(value: tf.Tensor, shard: pure.Shard, index: tf.Tensor) -> tf.Tensor:
-    """Floats are averaged by examples; anything else is shard 0's."""
-    if value.dtype.is_floating:
-        return weighted(shard, _wide(value))
-    if value.dtype == tf.bool:
-        value = tf.cast(value, tf.int32)
-    return only_if(tf.equal(index, 0), value)
+    is_half = tensor.dtype.is_floating and tensor.dtype.size < 4
+    return tf.cast(tensor, tf.float32) if is_half else tensor
 
 
 def weighted(shard: pure.Shard, value: tf.Tensor) -> tf.Tensor:

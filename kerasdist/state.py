@@ -93,7 +93,11 @@ class State:
 
     def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
         here = self._placement.names[0]
-        is_here = not self._is_mirrored and all(v.device.endswith(here) for v in owners)
+        # Variables made in the scope of a strategy belong to its replicas, not to these.
+        is_here = not self._is_mirrored and all(
+            v.device.endswith(here) and not isinstance(v, tf.distribute.DistributedValues)
+            for v in owners
+        )
         return owners if is_here else self._copy(owners)
 
     def _copy(self, variables: list[tf.Variable]) -> list[tf.Variable]:
@@ -135,6 +139,25 @@ class State:
             if value is not None and value is not old
         ]
 
+    def assign_changed(
+        self,
+        roles: pure.Parts,
+        values: Mapping[int, tf.Tensor],
+        before: Mapping[str, list],
+        *,
+        with_weights: bool = True,
+    ) -> list:
+        """Writes what a pass without an update changed. `values` are by variable id.
+
+        Not `with_weights` where the pass ran with the average of the weights.
+        """
+        state = {"other": [values.get(id(v)) for v in roles.other]}
+        if with_weights and any(id(v) in values for v in roles.trainable):
+            given = self.apart("trainable", before["trainable"])
+            new = [values.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
+            state["trainable"] = self.together("trainable", new)
+        return self.assign(state, before)
+
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
         for role in roles or ROLES:
@@ -142,7 +165,7 @@ class State:
                 owners = [self._owners[role][i] for i in numbers]
                 if len(owners) == 1 and owners[0] is copies[0]:
                     continue
-                values = [copies[0]] if len(owners) == 1 else _cut(copies[0].numpy(), owners)
+                values = _cut(copies[0].numpy(), owners)
                 for owner, value in zip(owners, values, strict=True):
                     owner.assign(value)
 
@@ -153,7 +176,7 @@ class State:
 
     def _put(self, role: str, values: Sequence[Any]) -> None:
         for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
-            own = [values[i] for i in numbers]
+            own = [_local(values[i]) for i in numbers]
             value = own[0] if len(own) == 1 else np.concatenate([np.ravel(v) for v in own])
             for copy in copies:
                 if copy is not value:
@@ -185,6 +208,11 @@ class State:
 
     def _names(self, role: str) -> list[str]:
         return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]
+
+
+def _local(value: Any) -> Any:
+    """A strategy's variable as an array: it cannot be read on the replicas of another."""
+    return value.numpy() if isinstance(value, tf.distribute.DistributedValues) else value
 
 
 def _cut(values: np.ndarray, owners: Sequence[tf.Variable]) -> list[np.ndarray]:

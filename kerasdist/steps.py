@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,34 +20,10 @@ from kerasdist.devices import Placement
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, REACHED, Outcome, over_batches
 from kerasdist.models import Example, read
 from kerasdist.rows import Rows
-from kerasdist.shards import (
-    Cut,
-    Seeds,
-    Terms,
-    if_any,
-    own_rows,
-    weigh_classes,
-    weighted,
-    with_masks,
-)
+from kerasdist.settings import Settings
+from kerasdist.shard_functions import ShardFunctions
+from kerasdist.shards import Cut, Piece, Seeds, weigh_classes
 from kerasdist.state import State, vectors
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the step depends on besides the model and the devices."""
-
-    shards: int
-    seed: int = 0
-    deterministic: bool = False
-    clip_norm: float | None = None
-    ema: float | None = None
-    class_weight: dict[int, float] | None = None
-    gather_metrics: bool = False
-    num_denominators: int = 0
-    times_input: bool = False
-    jit: bool = False
-    joins: bool = False
 
 
 class Engine:
@@ -65,7 +41,17 @@ class Engine:
         with_ema = settings.ema is not None
         self.state = State(self.roles, placement, with_ema=with_ema, joined=self._joined)
         self._checked_names: tuple[str, ...] = ()
-        self._output_structure: Any = None
+        self.functions = ShardFunctions(
+            model,
+            self.roles,
+            seed=settings.seed,
+            packed=settings.shards > 1 or self._joined is not None,
+            state_rules=settings.state_rules,
+            on_cpu=not placement.is_gpu,
+            gather_outputs=settings.gather_metrics,
+            sealed=settings.deterministic,
+            jit=settings.jit,
+        )
         self.train_loop = loops.compiled(self._train_loop)
         self.observed_step = loops.compiled(self._observed_step)
         self.test_loop = loops.compiled(self._test_loop)
@@ -106,7 +92,7 @@ class Engine:
             self.model,
             outcome.loss,
             observing.of_all(replicas, self.placement.workers),
-            self._float_weights(),
+            observing.float_weights(self.roles, self.state),
             lambda: concrete(found).graph.as_graph_def(add_shapes=True),
         )
         return replace(outcome, seen=seen, waited=waited, learning_rate=seen.learning_rate)
@@ -122,16 +108,6 @@ class Engine:
             pairs = zip(self._checked_names, bad[replica or 0], strict=True)
             names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
         return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
-
-    def _float_weights(self) -> dict[str, np.ndarray]:
-        """Values of the weights by their paths, without counters."""
-        pairs = [
-            (owner.path, array)
-            for role in ("trainable", "other")
-            for owner, array in zip(getattr(self.roles, role), self.state.arrays(role), strict=True)
-            if tf.as_dtype(array.dtype).is_floating
-        ]
-        return observing.by_name(pairs)
 
     def test(self, batches, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches; the weights stay as they are."""
@@ -237,45 +213,27 @@ class Engine:
         example = weigh_classes(read(self.model, batch), settings.class_weight)
         cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["trainable"])
-        other = before["other"]
         of_optimizer = self.state.apart("optimizer", before["optimizer"])
         optimizer = updates.Update(self.model.optimizer, self.roles, of_optimizer)
-        seeds = Seeds(settings.seed, optimizer.step, len(self.roles.seeds))
-        denominators = self._global_denominators(cut, trainable, other, seeds, training=True)
-        packed = settings.shards > 1 or self._joined is not None
-        terms_of_step = Terms(self.roles, packed=packed)
+        state = (trainable, before["other"], optimizer.step, optimizer.scale)
+        held = (*trainable, *before["other"])
+        denominators = self._global_denominators(cut, state, training=True)
+        terms_of_step = self.functions.terms
 
         def shard_terms(local_index):
             """What adds up over the shards, and the rows of outputs where metrics need them."""
-            index, part, shard = cut.shard(local_index, denominators)
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(trainable)
-                forward = pure.forward(
-                    self.model,
-                    self.roles,
-                    (trainable, other, seeds.of_shard(index)),
-                    part,
-                    shard=shard,
-                    training=True,
-                    with_metrics=not settings.gather_metrics,
-                    watch=tape.watch,
-                )
-                loss = weighted(shard, forward.loss)
-                scaled = optimizer.scale_loss(loss)
-            gradients = updates.gradients(tape, scaled, self.roles, trainable, forward.changed)
-            terms = terms_of_step.join(loss, gradients, forward, shard, index)
+            piece = cut.shard(local_index, denominators)
+            terms, added, rows = self.functions.train(*state, piece)
             if observer is not None:
-                terms += observer.terms(forward, shard)
-            return terms, self._rows(forward.outputs, shard)
+                terms = terms + observer.terms(added)
+            return terms, rows
 
-        if settings.jit:
-            shard_terms = tf.function(shard_terms, autograph=False, jit_compile=True)
         own, rows = self._over_shards(shard_terms, cut.per_replica)
         if observer is not None:
             own = observer.take_terms(own)
 
         def finish(totals, sums_of_replicas, rows):
-            loss, gradients, changed, deltas = terms_of_step.split(totals)
+            loss, gradients, changed, deltas = terms_of_step.split(totals, held)
             joined = self._joined if terms_of_step.is_joined else None
             vector = deltas_vector = None
             if joined is not None:
@@ -315,7 +273,7 @@ class Engine:
                     return terms_of_step.flags(sums_of_replicas, len(checked))
                 if sums_of_replicas[0] is totals:
                     return check.flags[tf.newaxis]
-                parts = [terms_of_step.split(own)[:3] for own in sums_of_replicas]
+                parts = [terms_of_step.split(own, held)[:3] for own in sums_of_replicas]
                 of_parts = [updates.to_check(self.roles, *part)[1] for part in parts]
                 return tf.stack([updates.Check(tensors).flags for tensors in of_parts])
 
@@ -331,7 +289,7 @@ class Engine:
 
         status, loss, flags, gradients = self._over_replicas(own, rows, finish)
         if observer is not None:
-            own_loss, *_ = terms_of_step.split(own)
+            own_loss, *_ = terms_of_step.split(own, held)
             where = (replica, self.placement.num_replicas)
             observer.look(batch, span, *where, own_loss, gradients, trainable, optimizer.values)
         return status, cut.num_global, loss, flags
@@ -364,37 +322,29 @@ class Engine:
 
     def _test_replica(self, replica, batch, before: dict[str, list], *, use_ema: bool):
         """One batch of an evaluation on one replica: adds to the metrics."""
-        settings = self.settings
         batch, span = self._apart(batch)
         example = read(self.model, batch)
         cut = self._cut(example, replica, span)
         trainable = self.state.apart("trainable", before["ema" if use_ema else "trainable"])
-        other = before["other"]
-        seeds = Seeds(settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
-        denominators = self._global_denominators(cut, trainable, other, seeds, training=False)
-        packing = sums.Packing.of(self.state.owners("metrics"))
+        state = (trainable, before["other"], tf.constant(0, tf.int64), None)
+        held = (*trainable, *before["other"])
+        denominators = self._global_denominators(cut, state, training=False)
 
         def shard_terms(local_index):
-            index, part, shard = cut.shard(local_index, denominators)
-            forward = pure.forward(
-                self.model,
-                self.roles,
-                (trainable, other, seeds.of_shard(index)),
-                part,
-                shard=shard,
-                training=False,
-                with_metrics=not settings.gather_metrics,
-            )
-            terms = packing.pack([if_any(shard, m) for m in forward.metrics])
-            return terms, self._rows(forward.outputs, shard)
+            return self.functions.test(*state, cut.shard(local_index, denominators))
 
         own, rows = self._over_shards(shard_terms, cut.per_replica)
 
         def finish(totals, _, rows):
-            deltas = packing.unpack(totals)
+            changed = self.functions.changed_by_test
+            end = len(totals) - len(changed)
+            totals, of_state = totals[:end], totals[end:]
+            deltas = self.functions.metrics.unpack(totals)
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
+            new = self.functions.state_terms.new_values(changed, of_state, held)
             written = self.state.assign({"metrics": metrics}, before)
+            written += self.state.assign_changed(self.roles, new, before, with_weights=not use_ema)
             with tf.control_dependencies(written):
                 return tf.constant(REACHED) + 0
 
@@ -406,12 +356,25 @@ class Engine:
         example = read(self.model, batch, need_targets=False)
         example = Example(example.args, example.x, None, None)
         cut = Cut(example, self.placement.num_replicas, self.placement, replica, span)
-        index, part, shard = cut.shard(0, None)
+        piece = cut.shard(0)
         seeds = Seeds(self.settings.seed, tf.constant(0, tf.int64), len(self.roles.seeds))
         trainable = self.state.apart("trainable", before["trainable"])
-        state = (trainable, before["other"], seeds.of_shard(index))
-        outputs = pure.predict(self.model, self.roles, state, part)
-        return outputs, tf.convert_to_tensor(shard.num_examples)
+        state = (trainable, before["other"], seeds.of_shard(piece.index))
+        forward = pure.predict(self.model, self.roles, state, piece.example)
+        shard = piece.shard(on_cpu=False)
+        count = tf.convert_to_tensor(shard.num_examples)
+        if not forward.changed:
+            return forward.outputs, count
+        held, terms = (*trainable, *before["other"]), self.functions.state_terms
+        own = terms.of_shard(forward.changed, shard, piece.index, held)
+
+        def finish(totals, _, __):
+            new = terms.new_values(list(forward.changed), totals, held)
+            with tf.control_dependencies(self.state.assign_changed(self.roles, new, before)):
+                return tf.constant(REACHED) + 0
+
+        with tf.control_dependencies([self._over_replicas(own, [], finish)]):
+            return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
 
     def _over_shards(self, shard_terms: Callable, num_shards: int):
         """Adds up a replica's shards, one after the other."""
@@ -429,7 +392,7 @@ class Engine:
         columns = zip(*(r for _, r in results), strict=True)
         return totals, [None if c[0] is None else tf.concat(c, axis=0) for c in columns]
 
-    def _global_denominators(self, cut: Cut, trainable, other, seeds: Seeds, *, training: bool):
+    def _global_denominators(self, cut: Cut, state: tuple, *, training: bool):
         """Sums of the losses' own denominators (masks, sample weights) over the global batch.
 
         They depend on data, not on weights, as a rule: the rest of this forward pass is pruned.
@@ -438,18 +401,7 @@ class Engine:
             return None
 
         def of_shard(local_index):
-            index, part, shard = cut.shard(local_index, None)
-            pure.forward(
-                self.model,
-                self.roles,
-                (trainable, other, seeds.of_shard(index)),
-                part,
-                shard=shard,
-                training=training,
-                with_metrics=False,
-            )
-            own = tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators])
-            return if_any(shard, own)
+            return self.functions.denominators[training](*state, cut.shard(local_index))
 
         if cut.per_replica == 1:
             table = of_shard(0)[tf.newaxis]
@@ -465,12 +417,6 @@ class Engine:
         # The same table on every replica and for every number of them: the same bits.
         return tf.unstack(tf.reduce_sum(table, axis=0), self.settings.num_denominators)
 
-    def _rows(self, outputs, shard: pure.Shard) -> list:
-        if not self.settings.gather_metrics:
-            return []
-        self._output_structure = tf.nest.map_structure(lambda _: 0, outputs)
-        return own_rows(outputs, shard)
-
     def _new_metrics(self, before, deltas, vector, example: Example, rows):
         """`vector` is all of the `deltas`, if they are of one type."""
         if (
@@ -482,6 +428,6 @@ class Engine:
         before = self.state.apart("metrics", before)
         values = [v + d for v, d in zip(before, deltas, strict=True)]
         if self.settings.gather_metrics:
-            outputs = with_masks(self._output_structure, rows)
-            values = pure.update_metrics(self.model, self.roles, values, example, outputs)
+            whole = Piece(0, example.args, example.y, example.sample_weight, None, 0, None)
+            values = self.functions.update_metrics(values, whole, rows)
         return self.state.together("metrics", values)

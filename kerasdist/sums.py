@@ -183,17 +183,22 @@ def of_all(columns: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
 
 
 @contextlib.contextmanager
-def fixed_additions(deterministic: bool, is_gpu: bool) -> Iterator[None]:
-    """Keeps the order of additions as written while `deterministic`; puts the option back."""
+def fixed_graphs(deterministic: bool, is_gpu: bool) -> Iterator[None]:
+    """Runs graphs as they were written while `deterministic`; puts the option back.
+
+    Grappler reorders additions and fuses operations as the graph around them allows, so that a
+    shard in a loop rounds differently from one that is not. Traced functions and calls alike take
+    the option, so it holds for the whole fit.
+    """
     if not deterministic:
         yield
         return
     if is_gpu:
         # Has no off switch (TF 2.21), so only where kernels need it.
         tf.config.experimental.enable_op_determinism()
-    option = "arithmetic_optimization"
+    option = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(option)
-    tf.config.optimizer.set_experimental_options({option: False})
+    tf.config.optimizer.set_experimental_options({option: True})
     try:
         yield
     finally:

@@ -1,11 +1,9 @@
-"""`fit`, `evaluate` and `predict`: the loops around the compiled step."""
+"""`fit`: checks, the run, and the loop around the compiled step."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,21 +16,23 @@ from kerasdist import (
     announcing,
     architecture,
     arguments,
+    checked_data,
     environment,
     identity,
     inspection,
     pure,
+    refusals,
     reports,
     sums,
 )
-from kerasdist.additivity import warn_if_inexact
-from kerasdist.data import Stream, open_stream
-from kerasdist.devices import Placement, place
-from kerasdist.epochs import Loop, Plan, outputs, test
+from kerasdist.additivity import state_rules
+from kerasdist.data import open_stream
+from kerasdist.devices import place
+from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
-from kerasdist.loading import model_of
+from kerasdist.loading import made
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
@@ -40,12 +40,11 @@ from kerasdist.profiling import Profile
 from kerasdist.recovery import Recovery, SaveEvery, choose_seed, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
 from kerasdist.runs import RESULT, RunFolder
-from kerasdist.steps import Engine, Settings
+from kerasdist.settings import Settings
+from kerasdist.steps import Engine
 from kerasdist.summaries import FOLDER as SUMMARIES
 from kerasdist.summaries import Summaries
 from kerasdist.weights import load_into
-
-DEFAULT_TEST_BATCH_SIZE = 128
 
 
 def fit(
@@ -188,16 +187,21 @@ def fit(
         earlier = run_dir if resume else None
         num_shards = choose_shards(shards, placement, deterministic, earlier)
         seed = choose_seed(seed, placement, earlier)
-        model = _make(model, precision, seed)
+        model = made(model, precision, seed)
         ensure_compiled(model)
-        inspection.refuse_unsupported(model)
+        refusals.refuse_unsupported(model)
+        refusals.refuse_bypassed(model, "fit")
         inspection.check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
-        findings = _inspect(model, stream, "data", augment, allow_nan=allow_nan)
-        if findings.has_own_loss_terms and num_shards > 1:
-            warn_if_inexact(model, first_batch(stream, augment), num_shards)
+        refusals.refuse_stateful(model, num_shards)
+        findings = checked_data.inspect(model, stream, "data", augment, allow_nan=allow_nan)
+        refusals.warn_if_frozen(model)
+        refusals.refuse_random(model, findings.random_operations if deterministic else ())
+        rules = state_rules(
+            model, lambda: first_batch(stream, augment), findings, num_shards, training=True
+        )
         feed = Feed(
             stream,
             prepare=preparation(
@@ -216,8 +220,9 @@ def fit(
         stack.callback(feed.close)
         validation = None
         if validation_data is not None:
+            refusals.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
-            validation, _ = _test_feed(
+            validation, _, of_validation = checked_data.feed_to_test(
                 stack,
                 model,
                 validation_data,
@@ -227,6 +232,7 @@ def fit(
                 default_batch_size=size,
                 allow_nan=allow_nan,
             )
+            rules = {**of_validation, **rules}
             if validation_steps is None:
                 arguments.check_ends(validation.stream, name, "validation_steps")
                 arguments.check_readable(validation.stream, name, epochs)
@@ -285,9 +291,10 @@ def fit(
             jit=is_compiled,
             # A callback that looks at every step would have them taken apart as often.
             joins=not any(pure.wants_batches(c, "train") for c in callbacks),
+            state_rules=rules,
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
-        stack.enter_context(sums.fixed_additions(deterministic, placement.is_gpu))
+        stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         engine = Engine(model, placement, settings)
         plan = Plan(epochs, steps, steps_per_epoch, stream.num_batches, keras.config.max_epochs())
         hooks = Hooks(engine, callbacks, epochs=epochs, steps=plan.epoch_steps, verbose=0)
@@ -331,6 +338,10 @@ def fit(
             )
             reporter.say("\n".join(lines))
 
+        note = refusals.batch_norm_note(model, stream.batch_size, num_shards)
+        if note is not None:
+            reporter.say(note)
+
         def validate() -> dict[str, Any]:
             show = reporter.validation if reporter.has_display else None
             return test(engine, validation, validation_steps, hooks, use_ema=bool(ema), show=show)
@@ -369,204 +380,3 @@ def _during_run(error: Exception) -> Exception:
     """Marks an error as one of a run that had begun, for the exit code."""
     error.during_run = True  # type: ignore[attr-defined]
     return error
-
-
-def evaluate(
-    model_or_run: keras.Model | str | os.PathLike,
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: Any = "auto",
-    allow_nan: bool = False,
-    callbacks: Any = None,
-) -> dict[str, Any]:
-    """Computes loss and metrics over all of `data`, exactly, on any number of devices.
-
-    Args:
-        model_or_run: A compiled `keras.Model`, a `kerasdist.Model`, or the folder of a finished
-            run (for its other models see `kerasdist.load`).
-        data: Data in any form that `fit` takes.
-        batch_size: Examples a batch, over all devices, for data that is not in batches.
-        steps: How many batches; all by default.
-        devices: As in `fit`.
-        allow_nan: As in `fit`.
-        callbacks: A Keras callback, or a list of them, for their `on_test_*` hooks.
-
-    Returns:
-        A dict of floats by name.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
-        >>> model.compile(loss="mse", optimizer="sgd")
-        >>> kerasdist.evaluate(model, (np.ones((3, 2)), np.ones((3, 1))))
-        {'loss': 1.0}
-    """
-    arguments.check_counts(epochs=1, steps=steps)
-    steps = arguments.capped_steps("steps", steps)
-    callbacks = arguments.as_callbacks(callbacks)
-    placement = place(devices)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(placement.together())
-        model = model_of(model_or_run)
-        ensure_compiled(model)
-        inspection.refuse_unsupported(model, to_train=False)
-        feed, findings = _test_feed(
-            stack,
-            model,
-            data,
-            "data",
-            placement,
-            placement.num_replicas,
-            batch_size=batch_size,
-            allow_nan=allow_nan,
-        )
-        if steps is None:
-            arguments.check_ends(feed.stream, "data", "steps")
-        settings = Settings(
-            shards=placement.num_replicas,
-            gather_metrics=findings.gather_metrics,
-            num_denominators=findings.num_denominators,
-        )
-        engine = Engine(model, placement, settings)
-        hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
-        return test(engine, feed, steps, hooks, use_ema=False)
-
-
-def predict(
-    model_or_run: keras.Model | str | os.PathLike,
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: Any = "auto",
-    callbacks: Any = None,
-) -> Any:
-    """Computes the model's outputs for all of `data`, in its order.
-
-    Args:
-        model_or_run: A `keras.Model`, which need not be compiled, or the folder of a finished run.
-        data: Data in any form that `fit` takes; targets may be missing.
-        batch_size: Examples a batch, over all devices, for data that is not in batches.
-        steps: How many batches; all by default.
-        devices: As in `fit`.
-        callbacks: A Keras callback, or a list of them, for their `on_predict_*` hooks.
-
-    Returns:
-        Arrays in the structure of the model's outputs.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Rescaling(2.0)])
-        >>> kerasdist.predict(model, np.array([[1.0], [3.0]])).tolist()
-        [[2.0], [6.0]]
-    """
-    arguments.check_counts(epochs=1, steps=steps)
-    steps = arguments.capped_steps("steps", steps)
-    callbacks = arguments.as_callbacks(callbacks)
-    placement = place(devices)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(placement.together())
-        model = model_of(model_or_run)
-        stream = open_stream(
-            data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
-        )
-        stack.callback(stream.close)
-        if steps is None:
-            arguments.check_ends(stream, "data", "steps")
-        inspection.build_for_prediction(model, stream.element_spec)
-        share = placement.share(placement.num_replicas)
-        prepare = preparation(
-            model, stream, labels=(), name="data", need_targets=False, share=share
-        )
-        feed = Feed(stream, prepare=prepare)
-        stack.callback(feed.close)
-        engine = Engine(model, placement, Settings(shards=placement.num_replicas))
-        hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
-        return outputs(engine, feed, steps, hooks)
-
-
-def _params(feed: Feed, steps: int | None) -> dict[str, Any]:
-    """What Keras tells the callbacks of `evaluate` and `predict`."""
-    return {"verbose": 0, "epochs": 1, "steps": steps or feed.stream.num_batches}
-
-
-def _make(model: Any, precision: str | None, seed: int) -> keras.Model:
-    """The model itself, or what its function builds, reproducibly and under `precision`."""
-    if isinstance(model, keras.Model):
-        return model
-    if not callable(model):
-        raise KerasdistError(
-            f"Received `model` of type {type(model).__name__}. Expected a `keras.Model`, or a "
-            "function without arguments that returns one. Build one, for example with "
-            "`keras.Sequential`."
-        )
-    state = random.getstate()
-    try:
-        random.seed(seed)  # Keras draws the seeds of initializers from here.
-        with pure.dtype_policy(precision):
-            built = model()
-    finally:
-        random.setstate(state)
-    if not isinstance(built, keras.Model):
-        raise KerasdistError(
-            f"Received a function as `model` that returned {type(built).__name__}. Expected a "
-            "`keras.Model`. Return the model from it."
-        )
-    return built
-
-
-def _inspect(
-    model: keras.Model,
-    stream: Stream,
-    name: str,
-    augment: Callable | None = None,
-    *,
-    to_train: bool = True,
-    allow_nan: bool = False,
-) -> inspection.Findings:
-    spec = element_spec(stream, augment)
-    if spec is None:
-        raise KerasdistError(
-            f"Received `{name}` without a single batch. Expected at least one. Check how it is "
-            "read."
-        )
-    findings = inspection.inspect(model, spec, to_train=to_train)
-    if stream.arrays is not None:
-        inspection.check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
-    return findings
-
-
-def _test_feed(
-    stack,
-    model,
-    data,
-    name: str,
-    placement: Placement,
-    shards: int,
-    *,
-    batch_size: int | None = None,
-    default_batch_size: int | None = None,
-    allow_nan: bool = False,
-):
-    stream = open_stream(
-        data,
-        batch_size=batch_size,
-        name=name,
-        default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
-    )
-    stack.callback(stream.close)
-    findings = _inspect(model, stream, name, to_train=False, allow_nan=allow_nan)
-    prepare = preparation(
-        model,
-        stream,
-        labels=findings.labels,
-        name=name,
-        share=placement.share(shards),
-        needs_whole=findings.gather_metrics,
-        allow_nan=allow_nan,
-    )
-    feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
-    stack.callback(feed.close)
-    return feed, findings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,30 +20,32 @@ class Update:
     def __init__(self, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, values: list):
         self.values = values
         self._inner, scale, counter = pure.loss_scale(optimizer)
+        self._is_wrapped = self._inner is not optimizer
         self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
         place = {id(v): i for i, v in enumerate(roles.optimizer)}
         self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
         self._places = (place[id(scale)], place[id(counter)]) if scale is not None else None
 
     @property
-    def _scale(self) -> Any:
+    def scale(self) -> tf.Tensor | None:
+        """The factor of the loss; None without one."""
         if self._places is not None:
             return self.values[self._places[0]]
-        return self._inner.loss_scale_factor
+        factor = self._inner.loss_scale_factor
+        return None if factor is None else tf.constant(factor, tf.float64)
 
     @property
     def is_scaled(self) -> bool:
-        return self._scale is not None
-
-    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
-        return loss if self._scale is None else loss * tf.cast(self._scale, loss.dtype)
+        return self.scale is not None
 
     def unscale(self, gradient: tf.Tensor) -> tf.Tensor:
-        return gradient if self._scale is None else gradient / tf.cast(self._scale, gradient.dtype)
+        return gradient if self.scale is None else gradient / tf.cast(self.scale, gradient.dtype)
 
     def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
         """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
-        new, values = pure.apply_gradients(self._inner, roles, gradients, trainable, self.values)
+        new, values = pure.apply_gradients(
+            self._inner, roles, gradients, trainable, self.values, is_inner=self._is_wrapped
+        )
         if self._places is not None:
             scale, counter = self._places
             count = values[counter] + 1
@@ -61,6 +62,10 @@ class Update:
             values[scale] = values[scale] * 0.5
             values[counter] = tf.zeros_like(values[counter])
         return values
+
+
+def scaled(loss: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
+    return loss if scale is None else loss * tf.cast(scale, loss.dtype)
 
 
 def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:
@@ -180,6 +185,8 @@ def clip(gradients: Sequence, max_norm: float | None) -> list:
     if max_norm is None:
         return list(gradients)
     squares = [tf.reduce_sum(tf.square(_wide(g))) for g in gradients if g is not None]
+    if not squares:
+        return list(gradients)
     dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
     norm = tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
     factor = max_norm / tf.maximum(norm, max_norm)

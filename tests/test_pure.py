@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src import backend as keras_backend
 
 from kerasdist import pure
 from kerasdist.models import Example
@@ -26,6 +27,8 @@ COVERED = {
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
     "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
     "_compute_loss": "test_compute_loss_without_a_training_argument_works",
+    "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
+    "_fn_kwargs": "test_losses_of_each_example_are_told_from_others",
     "_fn": "test_metrics_of_ones_own_do_not_count_as_adding_up",
     "_apply_weight_decay": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
     "_backend_update_step": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
@@ -235,6 +238,59 @@ def test_metrics_of_ones_own_do_not_count_as_adding_up(metric, expected):
     assert pure.adds_up(compiled) is expected
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ("mse", False),
+        (keras.losses.CosineSimilarity(), False),
+        (keras.losses.CosineSimilarity(axis=0), True),
+        (keras.losses.Circle(), True),
+        (keras.losses.Dice(), True),
+        (type("Own", (keras.losses.MeanSquaredError,), {"call": lambda *_: 0.0})(), True),
+    ],
+)
+def test_losses_of_each_example_are_told_from_others(loss, expected):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.compile("sgd", loss)
+    spec = tf.TensorSpec((None, 2))
+    pure.build(model, Example((spec,), spec, spec, None))
+    assert pure.has_own_loss(model) is expected
+
+
+def test_an_optimizer_is_built_in_the_scope_it_was_made_in():
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        model.compile("adam", "mse")
+    pure.build_optimizer(model)
+    natives = pure.parts(model).natives("optimizer")
+    assert all(isinstance(v, tf.distribute.DistributedValues) for v in natives)
+
+
+def test_a_seed_generator_is_known_by_the_name_of_its_variable():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    generator, number = keras.random.SeedGenerator(0), keras.Variable(0.0)
+    pure.adopt(model, [generator.state, number])
+    roles = pure.parts(model)
+    assert roles.seeds[-1] is generator.state
+    assert roles.other[-1] is number
+
+
+def test_draws_for_rows_repeat_one_and_keras_is_put_back():
+    before = dict(vars(keras_backend.random)), keras.layers.BatchNormalization.call
+    with pure.rows_alike(4) as draws:
+        noise = keras.random.normal((4, 3), seed=1).numpy()
+        kept = keras.random.dropout(tf.ones((4, 8)), 0.5, seed=1).numpy()
+        other = keras.random.uniform((5, 3), seed=1).numpy()
+        assert draws.are_alike
+        keras.random.shuffle(tf.range(4), seed=1)
+        assert not draws.are_alike
+    assert (noise == noise[0]).all()
+    assert (kept == kept[0]).all()
+    assert 0 < kept[0].sum() < 16
+    assert not (other == other[0]).all()
+    assert before == (dict(vars(keras_backend.random)), keras.layers.BatchNormalization.call)
+
+
 def test_optimizer_methods_of_tensorflow_are_replaced_and_put_back():
     names = [*patches._FUNCTIONAL, "_var_key"]
     before = [vars(patches.TFOptimizer)[name] for name in names]
@@ -287,6 +343,21 @@ def test_masks_travel_on_tensors():
     assert pure.get_mask(plain) is None
     pure.set_mask(plain, tf.constant([[True, False]]))
     assert pure.get_mask(plain) is not None
+
+
+def test_a_new_thread_has_keras_settings_and_no_graph():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    generator = pure.share_global_seed_generator()
+
+    def look():
+        is_same = pure.share_global_seed_generator() is generator
+        return keras.config.dtype_policy().name, tf.executing_eagerly(), is_same
+
+    seen = []
+    tf.function(lambda: seen.append(pure.in_new_thread(look)))()
+    assert seen == [("mixed_bfloat16", True, True)]
+    with pytest.raises(ZeroDivisionError):
+        pure.in_new_thread(lambda: 1 / 0)
 
 
 def test_the_global_seed_generator_can_be_set_in_a_thread():

@@ -10,7 +10,7 @@ import keras
 from rich.console import Console
 from rich.table import Table
 
-from kerasdist import architecture, runs, training
+from kerasdist import architecture, inference, runs
 from kerasdist.commands import optional
 from kerasdist.commands.jobs import Job, names_of
 from kerasdist.confusion import MOST_CLASSES, Counts, Row, Tally, counting
@@ -40,7 +40,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     with_views = {}
     if views is not None:
         with averaging(model, views):
-            with_views = training.evaluate(model, data, **arguments)
+            with_views = inference.evaluate(model, data, **arguments)
     if options["json"]:
         fields = _fields(counts) if counts is not None else {}
         print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
@@ -67,9 +67,9 @@ def measure(
 ) -> tuple[dict[str, Any], Counts | None]:
     """`kerasdist.evaluate`, and in the same pass the counts of a classifier."""
     if tally is None:
-        return training.evaluate(model, data, **arguments), None
+        return inference.evaluate(model, data, **arguments), None
     with counting(model, tally):
-        results = training.evaluate(model, data, **arguments)
+        results = inference.evaluate(model, data, **arguments)
     results.pop(tally.name)
     return results, tally.counts(is_whole=arguments.get("steps") is None)
 

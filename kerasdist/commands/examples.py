@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.checked_data import DEFAULT_TEST_BATCH_SIZE
 from kerasdist.commands import optional
 from kerasdist.data import open_stream
 from kerasdist.devices import place
@@ -24,7 +25,6 @@ from kerasdist.predictions import Classes, classes_of_run, is_class_number, like
 from kerasdist.recipes import Recipe
 from kerasdist.reports import pictures
 from kerasdist.steps import Engine, Settings
-from kerasdist.training import DEFAULT_TEST_BATCH_SIZE
 
 # A matrix of more classes is no picture any more.
 MOST_CLASSES = 100

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasdist import architecture, runs, training
+from kerasdist import architecture, inference, runs
 from kerasdist.commands import optional
 from kerasdist.commands.jobs import names_of
 from kerasdist.errors import KerasdistError
@@ -37,12 +37,12 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     if recipe is not None and optional.has_reader(recipe):
         labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
         size = options["batch_size"] or FILES_AT_ONCE
-        outputs = training.predict(
+        outputs = inference.predict(
             model, lambda: _batches(model, recipe, paths, size), devices=names
         )
     else:
         labels, data = _arrays(model, spec, paths)
-        outputs = training.predict(model, data, batch_size=options["batch_size"], devices=names)
+        outputs = inference.predict(model, data, batch_size=options["batch_size"], devices=names)
     guesses: list[Any] = [None] * len(labels)
     if classes is not None:
         guesses = likeliest(classes, outputs, options["top"])

@@ -4,6 +4,7 @@ The only place that uses private Keras names; `tests/test_pure.py` has a test fo
 when Keras changes it. Seen with Keras 3.15.1 on TensorFlow 2.21.
 """
 
+from kerasdist.pure.alike import rows_alike
 from kerasdist.pure.functions import Forward, apply_gradients, forward, predict, update_metrics
 from kerasdist.pure.introspection import (
     REFUSED_OPTIMIZERS,
@@ -13,11 +14,14 @@ from kerasdist.pure.introspection import (
     get_mask,
     has_own_loss,
     initial_epoch,
+    loss_names,
     loss_scale,
     loss_so_far,
     overrides,
+    preprocesses,
     set_mask,
     sparse_label_outputs,
+    state_of_keras_layers,
     tracked_metrics,
     wants_batches,
 )
@@ -25,10 +29,13 @@ from kerasdist.pure.joined import Joined, join
 from kerasdist.pure.patches import Shard, Tensors, patched, tracing
 from kerasdist.pure.variables import (
     Parts,
+    adopt,
+    adopted,
     build,
     build_optimizer,
     call,
     dtype_policy,
+    in_new_thread,
     parts,
     share_global_seed_generator,
     use_global_seed_generator,
@@ -42,6 +49,8 @@ __all__ = [
     "Shard",
     "Tensors",
     "adds_up",
+    "adopt",
+    "adopted",
     "all_layers",
     "apply_gradients",
     "build",
@@ -52,17 +61,22 @@ __all__ = [
     "forward",
     "get_mask",
     "has_own_loss",
+    "in_new_thread",
     "initial_epoch",
     "join",
+    "loss_names",
     "loss_scale",
     "loss_so_far",
     "overrides",
     "parts",
     "patched",
     "predict",
+    "preprocesses",
+    "rows_alike",
     "set_mask",
     "share_global_seed_generator",
     "sparse_label_outputs",
+    "state_of_keras_layers",
     "tracing",
     "tracked_metrics",
     "update_metrics",

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasdist.errors import KerasdistError
 from kerasdist.models import Example
 from kerasdist.pure.introspection import overrides
 from kerasdist.pure.patches import Shard, Tensors, tracing
-from kerasdist.pure.variables import Parts, call
+from kerasdist.pure.variables import Parts, call, is_seed
 
 
 class _Scope(keras.StatelessScope):
@@ -25,9 +26,13 @@ class _Scope(keras.StatelessScope):
         super().__init__(mapping, collect_losses=True)
         self._leaves = leaves
         self._watch = watch
+        self._known = {id(variable) for variable, _ in mapping}
+        self.outside: dict[int, keras.Variable] = {}
 
     def add_update(self, update: tuple[Any, tf.Tensor]) -> None:
         variable, value = update
+        if id(variable) not in self._known:
+            self.outside[id(variable)] = variable
         if id(variable) in self._leaves:
             value = tf.stop_gradient(value)
             if self._watch is not None:
@@ -37,7 +42,11 @@ class _Scope(keras.StatelessScope):
 
 @dataclass(frozen=True)
 class Forward:
-    """The result of a forward pass over one shard: values, and what the pass changed."""
+    """The result of a forward pass over one shard: values, and what the pass changed.
+
+    `outside` are variables that the pass assigned and that are not in `Parts`: their new values are
+    lost.
+    """
 
     outputs: Any
     loss: tf.Tensor | None
@@ -45,6 +54,7 @@ class Forward:
     metrics: tuple[tf.Tensor, ...]
     updated_metrics: frozenset[int]
     added: tuple[tf.Tensor, ...]
+    outside: tuple[keras.Variable, ...]
 
     @property
     def used_add_loss(self) -> bool:
@@ -61,22 +71,27 @@ def forward(
     training: bool,
     with_metrics: bool,
     watch: Callable | None = None,
+    change_outputs: Callable | None = None,
 ) -> Forward:
     """Runs model, loss and metrics over a shard. Metrics start from zero: they are deltas.
 
     `state` holds values of the trainable variables, the other ones and the seed generators;
-    `watch` is called with a value that the pass itself gives to a trainable variable.
+    `watch` is called with a value that the pass itself gives to a trainable variable,
+    `change_outputs` with the outputs, before the loss gets what it returns.
     """
     zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
     mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
-    weighted = frozenset(id(m) for m in model._compile_loss.metrics) if model._compile_loss else ()
-    shard.weighted_by_examples = frozenset(weighted)
+    losses = model._compile_loss.metrics if model._compile_loss else ()
+    shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
+    shard.is_eager = bool(getattr(model, "run_eagerly", False))
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
         # Stale ids of an earlier trace's losses could match new tensors.
         model._clear_losses()
         outputs = call(model, example.args, training)
+        if change_outputs is not None:
+            outputs = change_outputs(outputs)
         added = tuple(scope.losses)
         loss = None
         if model._compile_loss is not None or added or overrides(model, "compute_loss"):
@@ -96,19 +111,27 @@ def forward(
         if with_metrics:
             model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
         model._clear_losses()
+    return Forward(
+        outputs=outputs,
+        loss=loss,
+        changed=_changed(roles, scope, given),
+        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        updated_metrics=frozenset(id(v) for v in updated),
+        added=added,
+        outside=tuple(scope.outside.values()),
+    )
+
+
+def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+    """New values by variable id, in the variables' shapes, which a graph may not infer."""
     changed = {}
     for variable in (*roles.trainable, *roles.other):
         value = scope.get_current_value(variable)
         if value is not given[id(variable)]:
-            changed[id(variable)] = value
-    return Forward(
-        outputs=outputs,
-        loss=loss,
-        changed=changed,
-        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
-        updated_metrics=frozenset(id(v) for v in updated),
-        added=added,
-    )
+            value = tf.convert_to_tensor(value)
+            is_known = value.shape == variable.shape
+            changed[id(variable)] = value if is_known else tf.ensure_shape(value, variable.shape)
+    return changed
 
 
 def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
@@ -122,10 +145,21 @@ def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
 
 def predict(
     model: keras.Model, roles: Parts, state: tuple[Tensors, Tensors, Tensors], example: Example
-) -> Any:
-    """The model's outputs alone."""
-    with keras.StatelessScope(_mapping(roles, state)):
-        return call(model, example.args, training=False)
+) -> Forward:
+    """The model's outputs, and what its `call` changed; no loss and no metrics."""
+    mapping = _mapping(roles, state)
+    with _Scope(mapping, set(), None) as scope:
+        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        outputs = call(model, example.args, training=False)
+    return Forward(
+        outputs=outputs,
+        loss=None,
+        changed=_changed(roles, scope, given),
+        metrics=(),
+        updated_metrics=frozenset(),
+        added=(),
+        outside=tuple(scope.outside.values()),
+    )
 
 
 def update_metrics(
@@ -133,8 +167,15 @@ def update_metrics(
 ) -> list[tf.Tensor]:
     """`compute_metrics` on a whole global batch, for metrics that do not add up over shards."""
     mapping = list(zip(roles.metrics, values, strict=True))
-    with keras.StatelessScope(mapping) as scope:
+    with _Scope(mapping, set(), None) as scope:
         model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+    lost = [v for v in scope.outside.values() if not is_seed(v)]
+    if lost:
+        raise KerasdistError(
+            f"A metric of {type(model).__name__!r} assigns the variable {lost[0].path!r}, which is "
+            "not its own. Expected variables of the metric: others would keep their values. Make "
+            "it with `self.add_variable(...)` in a class derived from `keras.metrics.Metric`."
+        )
     return [scope.get_current_value(v) for v in roles.metrics]
 
 
@@ -144,8 +185,15 @@ def apply_gradients(
     gradients: Sequence[tf.Tensor | None],
     trainable: Tensors,
     values: Tensors,
+    *,
+    is_inner: bool = False,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One update as a pure function: `(new trainable values, new optimizer values)`."""
+    """One update as a pure function: `(new trainable values, new optimizer values)`.
+
+    By `apply_gradients`, as Keras's `train_step`; a loss scale calls `apply` of its inner one.
+    """
+    if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
+        return [], list(values)
     mapping = [
         *zip(roles.trainable, trainable, strict=True),
         *zip(roles.optimizer, values, strict=True),
@@ -153,7 +201,10 @@ def apply_gradients(
     factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # done by the engine
     try:
         with keras.StatelessScope(mapping) as scope:
-            optimizer.apply(list(gradients), list(roles.trainable))
+            if is_inner:
+                optimizer.apply(list(gradients), list(roles.trainable))
+            else:
+                optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
     finally:
         optimizer.loss_scale_factor = factor
     return (

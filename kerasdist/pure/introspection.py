@@ -31,6 +31,12 @@ def overrides(model: keras.Model, method: str) -> bool:
     return getattr(type(model), method) is not getattr(keras.Model, method)
 
 
+def preprocesses(model: keras.Model, method: str) -> bool:
+    """Whether `method` is KerasHub's, which preprocesses the data and is Keras's own otherwise."""
+    owner = next(kind for kind in type(model).__mro__ if method in vars(kind))
+    return owner.__module__.startswith("keras_hub.") and hasattr(model, "preprocess_samples")
+
+
 def adds_up(metric: keras.metrics.Metric) -> bool:
     """Whether a compiled metric's state over a batch is the sum of its states over the shards.
 
@@ -108,14 +114,67 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
+def state_of_keras_layers(model: keras.Model) -> set[int]:
+    """Ids of the variables of Keras's own layers, whose state has the meaning that is known here.
+
+    A layer of the caller's that holds one of Keras's does not own its variables.
+    """
+    owners: dict[int, keras.layers.Layer] = {}
+    for layer in model._flatten_layers():  # Outer ones first.
+        owners.update({id(v): layer for v in layer.weights})
+    kinds = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
+    return {
+        key
+        for key, layer in owners.items()
+        if type(layer).__module__.startswith("keras.") or isinstance(layer, kinds)
+    }
+
+
+# Keras's losses that are one number for each example (or each of its parts), whatever the others.
+_PER_EXAMPLE = {
+    getattr(keras.losses, name)
+    for name in (
+        "binary_crossentropy",
+        "binary_focal_crossentropy",
+        "categorical_crossentropy",
+        "categorical_focal_crossentropy",
+        "categorical_hinge",
+        "cosine_similarity",
+        "ctc",
+        "hinge",
+        "huber",
+        "kl_divergence",
+        "log_cosh",
+        "mean_absolute_error",
+        "mean_absolute_percentage_error",
+        "mean_squared_error",
+        "mean_squared_logarithmic_error",
+        "poisson",
+        "sparse_categorical_crossentropy",
+        "squared_hinge",
+    )
+}
+
+
 def has_own_loss(model: keras.Model) -> bool:
-    """Whether the loss is anything but Keras's own losses."""
+    """Whether the loss is anything but Keras's own losses that are means over examples."""
     if overrides(model, "compute_loss"):
         return True
     losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
-    for _, loss, _, _ in losses:
-        function = getattr(loss, "fn", None)
-        module = type(loss).__module__ if function is None else function.__module__
-        if not (module or "").startswith("keras."):
-            return True
-    return False
+    return not all(_is_per_example(loss) for _, loss, _, _ in losses)
+
+
+def _is_per_example(loss: Any) -> bool:
+    if not type(loss).__module__.startswith("keras.") or getattr(loss, "fn", None) is None:
+        return False
+    # Another axis may be that of the examples.
+    return loss.fn in _PER_EXAMPLE and loss._fn_kwargs.get("axis", -1) == -1
+
+
+def loss_names(model: keras.Model) -> str:
+    """What a message calls the loss."""
+    if overrides(model, "compute_loss"):
+        return f"{type(model).__name__}.compute_loss"
+    losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
+    names = [getattr(getattr(loss, "fn", None), "__name__", loss.name) for _, loss, _, _ in losses]
+    return ", ".join(dict.fromkeys(names)) or "add_loss"

@@ -79,6 +79,8 @@ def join(optimizer: Any, roles: Parts) -> Joined | None:
 def _is_alike(optimizer: Any, trainable: Sequence[Any]) -> bool:
     if type(optimizer) not in ALIKE or len(trainable) < 2:
         return False
+    if not {"apply", "apply_gradients", "update_step"}.isdisjoint(vars(optimizer)):
+        return False
     if not isinstance(optimizer._learning_rate, (keras.Variable, SCHEDULE)):
         return False
     # What depends on which variable a number belongs to.

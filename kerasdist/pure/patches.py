@@ -28,15 +28,17 @@ class Shard:
     `num_examples` counts the shard's own examples (0 for an empty shard, which runs on a borrowed
     one), `weight` is their share of the global batch. `global_denominators` are the denominators of
     losses that do not divide by the number of examples, over the whole global batch; None while
-    they are being collected into `local_denominators`. `on_cpu` chooses how recurrent
-    layers are computed. Numbers are integers where they are known while tracing.
+    they are being collected into `local_denominators`. `losses_of_outputs` are metrics of Keras's
+    own, which weigh batches by their size if the model `is_eager` (`run_eagerly`). `on_cpu` chooses
+    how recurrent layers are computed. Numbers are integers where they are known while tracing.
     """
 
     num_examples: tf.Tensor | int
     num_global: tf.Tensor | int
     global_denominators: Tensors | None = None
     local_denominators: list[tf.Tensor] = field(default_factory=list)
-    weighted_by_examples: frozenset[int] = frozenset()
+    losses_of_outputs: frozenset[int] = frozenset()
+    is_eager: bool = False
     on_cpu: bool = False
 
     @property
@@ -113,14 +115,22 @@ def _reduce_weighted_values(
 
 
 def _mean_update_state(self, values, sample_weight=None):
-    """`Mean.update_state`; a bare scalar counts once a global batch, not once a shard."""
+    """`Mean.update_state`; a bare scalar counts once a global batch, not once a shard.
+
+    So do the losses of several outputs. Keras weighs them with the batch's size as far as the graph
+    knows it, and a graph that reads batches of several sizes does not (3.15.1).
+    """
     shard = _current_shard()
-    is_scalar = len(keras.ops.convert_to_tensor(values).shape) == 0
-    if shard is not None and sample_weight is None and is_scalar:
-        by_examples = id(self) in shard.weighted_by_examples
-        sample_weight = shard.num_examples if by_examples else shard.weight
+    if shard is not None and id(self) in shard.losses_of_outputs:
+        sample_weight = shard.num_examples if shard.is_eager else shard.weight
         sample_weight = keras.ops.cast(sample_weight, self.dtype)
+    elif shard is not None and sample_weight is None and _is_scalar(values):
+        sample_weight = keras.ops.cast(shard.weight, self.dtype)
     return _keras_mean_update(self, values, sample_weight)
+
+
+def _is_scalar(values) -> bool:
+    return len(keras.ops.convert_to_tensor(values).shape) == 0
 
 
 def _inner_loop(keras_loop):

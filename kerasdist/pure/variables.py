@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +38,44 @@ class Parts:
         return [_native(variable) for variable in getattr(self, role)]
 
 
+# Variables that a model's `call` assigns and no layer owns, by model.
+_adopted: weakref.WeakKeyDictionary[keras.Model, dict[int, keras.Variable]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def adopt(model: keras.Model, variables: Sequence[keras.Variable]) -> None:
+    """From now on `parts` has these among the model's variables.
+
+    The states of a recurrent layer with `stateful=True`, or a variable of the caller's: Keras does
+    not list them in `model.variables`, and its `fit` changes them all the same.
+    """
+    _adopted.setdefault(model, {}).update({id(v): v for v in variables})
+
+
+def adopted(model: keras.Model) -> tuple[keras.Variable, ...]:
+    return tuple(_adopted.get(model, {}).values())
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether it is the state of a `keras.random.SeedGenerator`."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
+
+
 def parts(model: keras.Model) -> Parts:
-    """Sorts a model's variables. The global seed generator counts as one of the model's."""
+    """Sorts a model's variables, with those it adopted.
+
+    The global seed generator counts as one of the model's.
+    """
     trainable = tuple(model.trainable_variables)
     weights = list(model.weights)
     known = {id(v) for v in weights}
     seeds = [v for v in model.variables if id(v) not in known]
     seeds.append(global_seed_generator().state)
+    known |= {id(v) for v in seeds}
+    outside = [v for v in adopted(model) if id(v) not in known]
+    seeds += [v for v in outside if is_seed(v)]
+    weights += [v for v in outside if not is_seed(v)]
     tracker = model._loss_tracker.variables if model.compiled else ()
     metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
     of_trainable = {id(v) for v in trainable}
@@ -62,10 +95,11 @@ def call(model: keras.Model, args: tuple, training: bool) -> Any:
     return model(*args)
 
 
-def build(model: keras.Model, example: Example) -> None:
+def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
     """Creates the variables of the model, its loss and metrics, without running anything.
 
-    `example` holds a `tf.TensorSpec` for each tensor.
+    `example` holds a `tf.TensorSpec` for each tensor. Of a model made in the scope of a
+    `tf.distribute` strategy, they are created there, as in Keras.
     """
     loss, metrics = (
         (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
@@ -75,13 +109,16 @@ def build(model: keras.Model, example: Example) -> None:
     if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
         return
     example = Example(*(_symbolic(part) for part in vars(example).values()))
-    outputs = keras_backend.compute_output_spec(lambda *a: call(model, a, False), *example.args)
-    if need_metrics:
-        keras_backend.compute_output_spec(
-            model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+    with model.distribute_strategy.scope():
+        outputs = keras_backend.compute_output_spec(
+            lambda *args: call(model, args, training), *example.args
         )
-    if need_loss:
-        keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+        if need_metrics:
+            keras_backend.compute_output_spec(
+                model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+            )
+        if need_loss:
+            keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
 
 
 def _symbolic(structure: Any) -> Any:
@@ -96,8 +133,11 @@ def _symbolic(structure: Any) -> Any:
 
 
 def build_optimizer(model: keras.Model) -> None:
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    """In the scope of the strategy that the optimizer was made in, if any."""
+    optimizer = model.optimizer
+    if model.trainable_variables and not optimizer.built:
+        with optimizer._distribution_strategy.scope():
+            optimizer.build(model.trainable_variables)
 
 
 def share_global_seed_generator() -> Any:
@@ -107,6 +147,18 @@ def share_global_seed_generator() -> Any:
 
 def use_global_seed_generator(generator: Any) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def in_new_thread(function: Callable[[], Any]) -> Any:
+    """Calls `function` with Keras's settings of this thread, but no graph, device or strategy."""
+    settings = vars(global_state.GLOBAL_STATE_TRACKER)
+
+    def call_it() -> Any:
+        vars(global_state.GLOBAL_STATE_TRACKER).update(settings)
+        return function()
+
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        return threads.submit(call_it).result()
 
 
 @contextlib.contextmanager
