@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from pathlib import Path
@@ -140,6 +141,21 @@ def model_of(model_or_run: Any) -> keras.Model:
         f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
         "the folder of a run. Give for example 'runs/cifar10/0001'."
     )
+
+
+def fresh_seed(model: Any) -> int:
+    """A seed where none is given, from the state of Python's `random`.
+
+    `keras.utils.set_random_seed` sets that state. A fit of a model does not advance it, as in
+    Keras: models that are built afterwards begin with Keras's weights. The model's steps so far
+    make each further fit another one. A function that builds a model advances it, as building does.
+    """
+    if not isinstance(model, keras.Model):
+        return random.randrange(2**31)
+    optimizer = getattr(model, "optimizer", None)
+    steps = 0 if optimizer is None else int(optimizer.iterations.numpy())
+    digest = hashlib.sha256(repr((random.getstate(), steps)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 def made(model: Any, precision: str | None, seed: int) -> keras.Model:

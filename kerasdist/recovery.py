@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -137,15 +136,11 @@ def _kept(folder: Path, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def choose_seed(given: int | None, placement: Placement, run_dir: Any) -> int:
-    """As given, or as the run has it already, or drawn from Python's `random`.
-
-    `keras.utils.set_random_seed` seeds that one. A seed is drawn also where the run has one: what a
-    program draws afterwards does not depend on whether it was resumed.
-    """
+def choose_seed(given: int | None, fresh: int, placement: Placement, run_dir: Any) -> int:
+    """As given, or as the run has it already, or else the chief's `fresh` one."""
     if given is not None:
         return given
-    own = random.randrange(2**31)
+    own = fresh
     path = getattr(run_dir, "path", run_dir)
     if path is not None and placement.is_chief:
         kept = kept_seed(Path(path).expanduser())

@@ -32,7 +32,7 @@ from kerasdist.epochs import Loop, Plan, test
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
-from kerasdist.loading import made
+from kerasdist.loading import fresh_seed, made
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
@@ -186,7 +186,7 @@ def fit(
         stack.enter_context(placement.together())
         earlier = run_dir if resume else None
         num_shards = choose_shards(shards, placement, deterministic, earlier)
-        seed = choose_seed(seed, placement, earlier)
+        seed = choose_seed(seed, fresh_seed(model), placement, earlier)
         model = made(model, precision, seed)
         ensure_compiled(model)
         refusals.refuse_unsupported(model)

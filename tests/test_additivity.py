@@ -195,6 +195,15 @@ def test_several_outputs_with_own_losses_pass():
     fit(model, (X, (Y, Y)))
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_neither_hides_it_nor_looks_like_it(policy):
+    keras.config.set_dtype_policy(policy)
+    with pytest.raises(InexactLossError):
+        fit(compiled(rmse))
+    for loss in (keras.losses.MeanSquaredError(), keras.losses.KLDivergence()):
+        fit(compiled(Wrapped(loss)))
+
+
 class AddedInTraining(LAYERS.Layer):
     def call(self, x, training=False):
         if training:

@@ -841,6 +841,18 @@ def test_each_further_fit_has_another_order():
     assert len({tuple(order_of(model)) for _ in range(4)}) > 1
 
 
+def test_a_model_built_after_a_fit_begins_with_the_weights_of_keras():
+    def second_weights(train):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((X.shape[1],)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        train(model)
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).get_weights()[0]
+
+    of_keras = second_weights(lambda model: model.fit(X, Y, verbose=0))
+    np.testing.assert_array_equal(second_weights(lambda model: fit(model, (X, Y))), of_keras)
+
+
 @DEVICES
 def test_a_run_keeps_the_seed_that_was_drawn_for_it(devices, tmp_path):
     def train(epochs, **options):
@@ -897,8 +909,8 @@ def test_workers_take_the_seed_of_the_chief(tmp_path):
         def of_chief(self, *values):
             return (42,)
 
-    assert choose_seed(None, Placement(), tmp_path) == 42
-    assert choose_seed(5, Placement(), tmp_path) == 5
+    assert choose_seed(None, 7, Placement(), tmp_path) == 42
+    assert choose_seed(5, 7, Placement(), tmp_path) == 5
 
 
 def test_the_command_line_keeps_the_seed_0(tmp_path, command):
