@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,7 @@ def parts(model: keras.Model) -> Parts:
     weights = list(model.weights)
     known = {id(v) for v in weights}
     seeds = [v for v in model.variables if id(v) not in known]
-    seeds.append(global_seed_generator().state)
+    seeds.append(share_global_seed_generator().state)
     known |= {id(v) for v in seeds}
     outside = [v for v in adopted(model) if id(v) not in known]
     seeds += [v for v in outside if is_seed(v)]
@@ -141,8 +142,15 @@ def build_optimizer(model: keras.Model) -> None:
 
 
 def share_global_seed_generator() -> Any:
-    """The caller's global seed generator, to be set in replicas' threads (it is thread-local)."""
-    return global_seed_generator()
+    """The caller's global seed generator, to be set in replicas' threads (it is thread-local).
+
+    Making one draws from Python's `random`, which Keras's `fit` would not do: it is put back.
+    """
+    state = random.getstate()
+    try:
+        return global_seed_generator()
+    finally:
+        random.setstate(state)
 
 
 def use_global_seed_generator(generator: Any) -> None:
