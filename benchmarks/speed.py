@@ -241,6 +241,35 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
     return "\n".join(lines)
 
 
+def determinism(rounds: int) -> str:
+    """What `deterministic=True` costs: beside the same 4 shards without it, and beside neither."""
+    lines = [
+        "| | devices | kerasdist, ms per step | 4 shards | deterministic | ÷ 4 shards | ÷ kerasdist |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for workload in ("mlp", "convolutions", "recurrent"):
+        steps, _ = PLANS[workload]
+        for devices in (1, 2):
+            contestants = [
+                launch(name, workload, devices, steps, sys.executable)
+                for name in ("kerasdist", "four-shards", "deterministic")
+            ]
+            try:
+                for contestant in contestants:
+                    contestant.answer()
+                for number in range(rounds):
+                    print(f"determinism: {workload}, round {number + 1}", file=sys.stderr)
+                    for contestant in contestants:
+                        contestant.go()
+            finally:
+                stop(contestants)
+            plain, shards, ours = contestants
+            times = " | ".join(f"{each.milliseconds:.3f}" for each in contestants)
+            ratios = f"{ratio(ours, shards):.2f} | {ratio(ours, plain):.2f}"
+            lines.append(f"| {workload} | {devices} | {times} | {ratios} |")
+    return "\n".join(lines)
+
+
 def versions_of(torch_python: str | None) -> dict[str, str]:
     """Of the packages of the other interpreter."""
     if torch_python is None:
@@ -314,6 +343,10 @@ def main() -> None:
         name: (MEANINGS[name], lambda name=name: table(name, measure(name, given)))  # type: ignore[misc]
         for name in PLANS
     }
+    sections["determinism"] = (
+        "What `deterministic=True` costs. Ratios are of times: lower is better.",
+        lambda: determinism(given.rounds),
+    )
     sections["many-steps"] = ("The tiny MLP on one device, in rounds.", many_steps)
     sections["start-up"] = (
         "Processes from their start to their end, in turns.",
