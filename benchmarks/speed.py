@@ -244,7 +244,7 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
 def determinism(rounds: int) -> str:
     """What `deterministic=True` costs: beside the same 4 shards without it, and beside neither."""
     lines = [
-        "| | devices | kerasdist, ms per step | 4 shards | deterministic | ÷ 4 shards | ÷ kerasdist |",
+        "| | devices | ms per step | 4 shards | deterministic | ÷ 4 shards | ÷ default |",
         "|---|---|---|---|---|---|---|",
     ]
     for workload in ("mlp", "convolutions", "recurrent"):
