@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
     from kerasdist.data import read_provider
@@ -50,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "DivergedError",
+    "InexactLossError",
     "KerasdistError",
     "Model",
     "OptimizerConfig",

@@ -21,7 +21,13 @@ class DivergedError(KerasdistError):
 
 
 class InexactLossError(KerasdistError):
-    """A loss that depends on how a batch is cut, where it would be cut."""
+    """A loss that depends on how a batch is cut, where it would be cut.
+
+    Example:
+        >>> from kerasdist import InexactLossError, KerasdistError
+        >>> issubclass(InexactLossError, KerasdistError)
+        True
+    """
 
 
 def closest(name: str, known) -> str:
