@@ -4,71 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from kerasdist import ownership, pure
-from kerasdist.announcing import is_higher_better, monitored
+from kerasdist.best_model import BestModel
 from kerasdist.checkpoints import Checkpoint
 from kerasdist.devices import Placement
-from kerasdist.errors import DivergedError, KerasdistError, closest
+from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.feeding import Feed
 from kerasdist.hooks import Hooks
 from kerasdist.interrupts import Interrupts, raise_for
 from kerasdist.loops import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL, Outcome
+from kerasdist.plan import Plan
 from kerasdist.profiling import Profile
 from kerasdist.progress import Reading
 from kerasdist.recovery import Recovery
 from kerasdist.reporting import Meter, Reporter
-from kerasdist.runs import BEST, METRICS, RunFolder, weights_sha256
+from kerasdist.runs import METRICS, RunFolder, weights_sha256
 from kerasdist.steps import Engine
 from kerasdist.summaries import Summaries
 from kerasdist.validation import metric_results, reset_metrics
-from kerasdist.validation import test as test
 
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
 MOST_LEFT_OUT = 50
 # Steps in a row that `on_nan="skip"` leaves out.
 MOST_SKIPPED = 10
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long to train."""
-
-    epochs: int
-    steps: int | None
-    steps_per_epoch: int | None
-    num_batches: int | None
-    max_epochs: int | None = None
-
-    @property
-    def epoch_steps(self) -> int | None:
-        return self.steps_per_epoch or self.num_batches
-
-    def is_done(self, epoch: int, step: int) -> bool:
-        if self.max_epochs is not None and epoch >= self.max_epochs:
-            return True
-        return step >= self.steps if self.steps is not None else epoch >= self.epochs
-
-    def pass_of(self, epoch: int) -> int:
-        """The pass over the data that a training begins with which begins at `epoch`."""
-        if self.steps_per_epoch is None or self.num_batches is None:
-            return epoch
-        epochs_per_pass = -(-self.num_batches // self.steps_per_epoch)
-        return -(-epoch // epochs_per_pass)
-
-    def steps_left(self, step: int, step_in_epoch: int) -> int:
-        left = self.steps - step if self.steps is not None else 2**40
-        if self.steps_per_epoch is not None:
-            left = min(left, self.steps_per_epoch - step_in_epoch)
-        return left
 
 
 class Loop:
@@ -94,12 +59,10 @@ class Loop:
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
         self._reporter, self._folder, self._log_every = reporter, folder, log_every
-        self._recovery, self._on_nan, self._monitor = recovery, on_nan, monitor
+        self._recovery, self._on_nan = recovery, on_nan
         self._saved, self._summaries, self._on_epoch = saved, summaries, on_epoch
         self._profile = profile or Profile(None, reporter)
-        self._best: float | None = None
-        self._written_best: float | None = None
-        self._unwritten_best: list[Any] | None = None
+        self._best = BestModel(engine, folder, monitor, self._attempt)
         self._unwritten_log: deque[dict[str, Any]] = deque()
         self._interrupts, self._can_stop = Interrupts(), can_stop
         self._signal: int | None = None
@@ -164,7 +127,7 @@ class Loop:
             if self._has_own_folder():
                 self._summaries.epoch(self.step, self.logs)
             if self._in_epoch:  # Else the loss of no steps, which is 0, would be the best.
-                self._keep_best()
+                self._best.keep(self.logs)
             self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
             self.epoch += 1
             self._in_epoch = 0
@@ -295,7 +258,7 @@ class Loop:
         self._left_out = meta["left_out"]
         self._ran_out = meta.get("ran_out", False)
         self._learning_rate = meta.get("learning_rate")
-        self._best = self._written_best = meta["best"]
+        self._best.value = self._best.written = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
         self._hooks.rewind_logs(self.epoch)
         if self._folder is not None:
@@ -321,44 +284,6 @@ class Loop:
             return
         if self._recovery.is_due(self.step, epoch_ended=epoch_ended):
             self._recovery.save(self.step, self._arrays, self._meta())
-
-    def _keep_best(self) -> None:
-        """Saves best.keras when the monitored value is the best so far."""
-        if self._folder is None:
-            return
-        name = monitored(self.logs, self._monitor)
-        value = self.logs.get(name)
-        if not isinstance(value, float):
-            known = [key for key, logged in self.logs.items() if isinstance(logged, float)]
-            raise KerasdistError(
-                f"Received `monitor={name!r}`. Expected one of {', '.join(known)}."
-                f"{closest(name, known)} Correct the name."
-            )
-        if self._unwritten_best is None and not (self._folder.path / BEST).exists():
-            self._best = None  # The folder was lost: the best since then is better than none.
-        is_better = operator.gt if is_higher_better(name) else operator.lt
-        if self._best is None or is_better(value, self._best):
-            self._best = value
-            self._engine.state.write_back("trainable", "other", "optimizer")
-            self._write_best(self._engine.ema_weights() if self._engine.settings.ema else None)
-        else:
-            self._write_missing_best()
-
-    def _write_best(self, weights: list[Any] | None) -> Exception | None:
-        """Writes best.keras, by default of the weights as they are."""
-        folder, model = self._folder, self._engine.model
-        if folder is None:
-            return None
-        error = self._attempt(BEST, lambda: folder.save(BEST, model, weights))
-        if error is None:
-            self._unwritten_best, self._written_best = None, self._best
-        else:
-            self._unwritten_best = weights or model.get_weights()
-        return error
-
-    def _write_missing_best(self) -> Exception | None:
-        """The best weights so far, if they could not be written when they were the newest."""
-        return None if self._unwritten_best is None else self._write_best(self._unwritten_best)
 
     def _write_log(self, **fields: Any) -> Exception | None:
         """Appends to metrics.jsonl, after what could not be written before."""
@@ -406,13 +331,13 @@ class Loop:
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
             "ran_out": self._ran_out,
-            "best": self._written_best,
+            "best": self._best.written,
         }
 
     def _finish_saving(self) -> None:
         if self._recovery is None:
             return
-        best_error, log_error = self._write_missing_best(), self._write_log()
+        best_error, log_error = self._best.write_missing(), self._write_log()
         error = self._recovery.save_last(self.step, self._arrays, self._meta())
         error = error or best_error or log_error
         if error is not None:

@@ -28,7 +28,7 @@ from kerasdist import (
 from kerasdist.additivity import state_rules
 from kerasdist.data import open_stream
 from kerasdist.devices import place
-from kerasdist.epochs import Loop, Plan, test
+from kerasdist.epochs import Loop
 from kerasdist.errors import KerasdistError
 from kerasdist.feeding import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.hooks import Hooks
@@ -36,6 +36,7 @@ from kerasdist.loading import fresh_seed, made
 from kerasdist.locks import RunLock
 from kerasdist.models import ensure_compiled
 from kerasdist.placing import PlacementLog
+from kerasdist.plan import Plan
 from kerasdist.profiling import Profile
 from kerasdist.recovery import Recovery, SaveEvery, choose_seed, choose_shards, of_chief
 from kerasdist.reporting import Reporter, mode_of
@@ -44,6 +45,7 @@ from kerasdist.settings import Settings
 from kerasdist.steps import Engine
 from kerasdist.summaries import FOLDER as SUMMARIES
 from kerasdist.summaries import Summaries
+from kerasdist.validation import test
 from kerasdist.weights import load_into
 
 

@@ -647,6 +647,8 @@ class TestKerasHub:
 
 
 def test_weights_of_lora_are_float32_in_keras_and_agree_to_its_rounding():
+    """Keras multiplies them in float32, forwards and backwards, also in a model of float64."""
+
     def build():
         layer = LAYERS.Dense(6, activation="tanh")
         model = keras.Sequential([keras.Input((4,)), layer, LAYERS.Dense(2)])

@@ -15,11 +15,11 @@ LAYERS = [
     {
         *{"arguments", "checkpoints", "devices", "locks", "models", "readers", "reporting"},
         *{"environment", "kernel_muon", "optimizer_config", "rows", "saving", "signatures", "sums"},
-        *{"circumstances", "datasets", "graphs", "losses", "placing", "settings", "trust"},
+        *{"circumstances", "datasets", "graphs", "losses", "placing", "plan", "settings", "trust"},
     },
     {"ownership"},
-    {"parsing", "pure", "recipes", "recovery", "runs", "schedules", "sources"},
-    {"announcing", "in_memory"},
+    {"parsing", "pure", "recipes", "runs", "schedules", "sources"},
+    {"announcing", "in_memory", "recovery"},
     {
         "architecture",
         "arrays",
@@ -35,7 +35,7 @@ LAYERS = [
     {"additivity", "exports", "observing", "predictions", "reports", "shard_functions", "views"},
     {"confusion", "identity", "inspection", "steps", "summaries", "weights"},
     {"feeding", "hooks", "loading", "profiling"},
-    {"checked_data", "validation"},
+    {"best_model", "checked_data", "validation"},
     {"benching", "epochs", "exporting"},
     {"inference", "training"},
     {"options"},

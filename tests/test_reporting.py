@@ -246,7 +246,7 @@ def test_validation_is_told_batch_by_batch_and_stays_the_same(monkeypatch):
     plain = evaluate(model, data, batch_size=8)
     told = []
     show = functools.partial(validation.test, show=lambda *numbers: told.append(numbers))
-    monkeypatch.setattr("kerasdist.training.test", show)
+    monkeypatch.setattr("kerasdist.inference.test", show)
     assert evaluate(model, data, batch_size=8) == plain
     assert told[:2] == [(0, 7), (1, 7)]
     assert told[-1] == (7, 7)

@@ -207,13 +207,13 @@ def test_a_part_has_the_rows_of_its_shards(num_examples, shards, num_workers):
         assert part.numpy().tolist() == list(range(first, end))
         cut = Cut(Example((part,), part, part, None), shards, placement, 0, span)
         for i in range(share.first, share.end):
-            index, example, shard = cut.shard(tf.constant(i), None)
-            _, expected, expected_shard = whole.shard(tf.constant(i), None)
-            assert int(index) == i
-            assert example.x.numpy().tolist() == expected.x.numpy().tolist()
-            assert int(shard.num_examples) == int(expected_shard.num_examples)
-            assert int(shard.num_global) == num_examples
-            seen += example.x.numpy().tolist()[: int(shard.num_examples)]
+            piece, expected = (each.shard(tf.constant(i)) for each in (cut, whole))
+            rows = piece.example.x.numpy().tolist()
+            assert int(piece.index) == i
+            assert rows == expected.example.x.numpy().tolist()
+            assert int(piece.num_examples) == int(expected.num_examples)
+            assert int(piece.num_global) == num_examples
+            seen += rows[: int(piece.num_examples)]
     assert seen == list(range(num_examples))
 
 
