@@ -57,6 +57,7 @@ def evaluate(
     arguments.check_counts(epochs=1, steps=steps)
     steps = arguments.capped_steps("steps", steps)
     callbacks = arguments.as_callbacks(callbacks)
+    refusals.refuse_scope()
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())
@@ -120,6 +121,7 @@ def predict(
     arguments.check_counts(epochs=1, steps=steps)
     steps = arguments.capped_steps("steps", steps)
     callbacks = arguments.as_callbacks(callbacks)
+    refusals.refuse_scope()
     placement = place(devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placement.together())

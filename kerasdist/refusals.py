@@ -12,15 +12,19 @@ from kerasdist import pure
 from kerasdist.errors import KerasdistError
 
 
+def refuse_scope() -> None:
+    """A call inside the scope of another strategy."""
+    if tf.distribute.has_strategy():
+        raise KerasdistError(
+            "kerasdist was called inside the scope of a `tf.distribute` strategy. Expected a call "
+            "outside of it: kerasdist places the work itself. Build and compile the model in "
+            "`with strategy.scope():` if you like, and move this call out."
+        )
+
+
 def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     """What cannot be exact, or would silently do something else, by name."""
     name = type(model).__name__
-    if tf.distribute.has_strategy():
-        raise KerasdistError(
-            f"The model {name!r} is trained or evaluated inside the scope of a `tf.distribute` "
-            "strategy. Expected a call outside of it: kerasdist places the work itself. Build and "
-            "compile the model in `with strategy.scope():` if you like, and move this call out."
-        )
     for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
         if pure.overrides(model, method):
             raise KerasdistError(

@@ -176,6 +176,7 @@ def fit(
     inspection.check_policy(precision)
     every = SaveEvery.parse(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
+    refusals.refuse_scope()
     placement = place(devices)
     arguments.check_backup(
         callbacks, run_dir=run_dir, steps=steps, ema=ema, workers=placement.workers

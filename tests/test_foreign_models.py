@@ -430,6 +430,10 @@ class TestModelsOfAStrategy:
         refusal = pytest.raises(KerasdistError, match=r"inside the scope .* move this call out")
         with strategy.scope(), refusal:
             fit(model, (X, Y), devices=2)
+        for call in (kerasdist.evaluate, kerasdist.predict):
+            refusal = pytest.raises(KerasdistError, match="move this call out")
+            with strategy.scope(), refusal:
+                call(model, (X, Y), devices=2)
 
 
 CLASSES = RANDOM.integers(0, 3, size=21)
