@@ -24,6 +24,7 @@ def inspect(
     *,
     to_train: bool = True,
     allow_nan: bool = False,
+    class_weight: dict[int, float] | None = None,
 ) -> inspection.Findings:
     spec = element_spec(stream, augment)
     if spec is None:
@@ -31,7 +32,7 @@ def inspect(
             f"Received `{name}` without a single batch. Expected at least one. Check how it is "
             "read."
         )
-    findings = inspection.inspect(model, spec, to_train=to_train)
+    findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
     if stream.arrays is not None:
         inspection.check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
     return findings

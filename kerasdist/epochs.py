@@ -216,8 +216,8 @@ class Loop:
         if self._ran_out:
             text += (
                 "It is a generator, which cannot be read again, so the training ends here. (Keras "
-                "would go on with the generator's first two batches.) Ask for fewer steps, or pass "
-                "the generator function itself."
+                "would continue with the generator's first two batches.) Ask for fewer steps, or "
+                "pass the generator function itself."
             )
         else:
             text += (
@@ -256,7 +256,6 @@ class Loop:
         self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
         self.examples, self.logs = meta["examples"], meta["logs"]
         self._left_out = meta["left_out"]
-        self._ran_out = meta.get("ran_out", False)
         self._learning_rate = meta.get("learning_rate")
         self._best.value = self._best.written = meta["best"]
         self._feed.open(meta["pass"], meta["position"])
@@ -330,7 +329,6 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
-            "ran_out": self._ran_out,
             "best": self._best.written,
         }
 

@@ -80,8 +80,8 @@ def evaluate(
         settings = Settings(
             shards=placement.num_replicas,
             gather_metrics=findings.gather_metrics,
-            num_denominators=findings.num_denominators,
-            state_rules=rules,
+            num_test_denominators=findings.num_denominators,
+            test_state_rules=rules,
         )
         engine = Engine(model, placement, settings)
         hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
@@ -143,7 +143,7 @@ def predict(
         )
         feed = Feed(stream, prepare=prepare)
         stack.callback(feed.close)
-        settings = Settings(shards=shards, state_rules=rules)
+        settings = Settings(shards=shards, test_state_rules=rules)
         engine = Engine(model, placement, settings)
         hooks = Hooks(engine, callbacks, has_history=False, **_params(feed, steps))
         found = outputs(engine, feed, steps, hooks)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from kerasdist import graphs, pure
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.models import Example, fields_read, read, targets_read
+from kerasdist.shards import weigh_classes
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,20 @@ class Labels:
         found = y
         try:
             for key in self.path:
+                if not isinstance(found, (Mapping, list, tuple)):  # A row of an array otherwise.
+                    raise KeyError(key)
                 found = found[key]
             return found
         except (KeyError, IndexError, TypeError):
             if isinstance(y, Mapping) and self.name in y:
                 return y[self.name]
-            return keras.tree.flatten(y)[self.number]
+        leaves = keras.tree.flatten(y)
+        if self.number >= len(leaves):
+            raise KerasdistError(
+                f"Received {len(leaves)} targets for a model whose output number {self.number} "
+                "(from 0) has a loss. Expected a target for each. Add the targets."
+            )
+        return leaves[self.number]
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,13 @@ def _check_inputs(model: keras.Model, x: Mapping) -> None:
                 )
 
 
-def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings:
+def inspect(
+    model: keras.Model,
+    spec: Any,
+    *,
+    to_train: bool = True,
+    class_weight: dict[int, float] | None = None,
+) -> Findings:
     """Builds what is unbuilt and traces one forward pass with loss and metrics."""
     example = check_features(model, spec)
     name = type(model).__name__
@@ -134,7 +149,7 @@ def inspect(model: keras.Model, spec: Any, *, to_train: bool = True) -> Findings
         pure.build(model, example, training=to_train)
         if to_train:
             pure.build_optimizer(model)
-        trace = _trace(model, spec, training=to_train)
+        trace = _trace(model, spec, training=to_train, class_weight=class_weight)
     except KerasdistError:
         raise
     except Exception as error:
@@ -260,11 +275,18 @@ class _Trace:
     random_operations: list[str]
 
 
-def _trace(model: keras.Model, spec: Any, *, training: bool) -> _Trace:
+def _trace(
+    model: keras.Model,
+    spec: Any,
+    *,
+    training: bool,
+    class_weight: dict[int, float] | None = None,
+) -> _Trace:
     found: dict[str, Any] = {}
 
     def forward(batch):
-        example = read(model, batch)
+        # Weights of classes change what some losses divide by.
+        example = weigh_classes(read(model, batch), class_weight)
         count = tf.shape(tf.nest.flatten(example.args)[0])[0]
         shard = pure.Shard(count, count)
         roles = pure.parts(model)

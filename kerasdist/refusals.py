@@ -64,8 +64,8 @@ def _refuse_optimizer(model: keras.Model) -> None:
             raise KerasdistError(
                 f"Received the optimizer {kind!r} with "
                 f"`ema_overwrite_frequency={optimizer.ema_overwrite_frequency}`. Expected none: "
-                "training would go on from the average. Leave it out and use `fit(ema=...)`, which "
-                "keeps the average beside the weights."
+                "training would continue from the average. Leave it out and use `fit(ema=...)`, "
+                "which keeps the average beside the weights."
             )
 
 

@@ -18,7 +18,9 @@ class Settings:
     class_weight: dict[int, float] | None = None
     gather_metrics: bool = False
     num_denominators: int = 0
+    num_test_denominators: int = 0
     times_input: bool = False
     jit: bool = False
     joins: bool = False
     state_rules: Mapping[int, str] = field(default_factory=dict)
+    test_state_rules: Mapping[int, str] = field(default_factory=dict)

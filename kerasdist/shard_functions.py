@@ -40,6 +40,7 @@ class ShardFunctions:
         seed: int,
         packed: bool,
         state_rules: Mapping[int, str],
+        test_state_rules: Mapping[int, str],
         on_cpu: bool,
         gather_outputs: bool,
         sealed: bool,
@@ -47,8 +48,8 @@ class ShardFunctions:
     ):
         self._model, self._roles = model, roles
         self._seed, self._on_cpu, self._gather_outputs = seed, on_cpu, gather_outputs
-        self.state_terms = StateTerms(roles, state_rules)
-        self.terms = Terms(roles, packed, self.state_terms)
+        self.terms = Terms(roles, packed, StateTerms(roles, state_rules))
+        self.test_state = StateTerms(roles, test_state_rules)
         self.metrics = sums.Packing.of(roles.natives("metrics"))
         self.changed_by_test: list[int] = []
         self.output_structure: Any = None
@@ -102,12 +103,12 @@ class ShardFunctions:
         terms = self.metrics.pack([if_any(shard, m) for m in forward.metrics])
         self.changed_by_test = list(forward.changed)
         before = (*trainable, *other)
-        terms += self.state_terms.of_shard(forward.changed, shard, piece.index, before)
+        terms += self.test_state.of_shard(forward.changed, shard, piece.index, before)
         return terms, self._rows(forward.outputs, shard)
 
     def _denominators(self, training: bool, trainable, other, step, scale, piece: Piece):
         """The losses' own denominators (masks, sample weights). The rest is pruned."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = piece.shard(on_cpu=self._on_cpu, is_step=False)
         self._forward(trainable, other, step, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 

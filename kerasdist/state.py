@@ -199,10 +199,15 @@ class State:
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts a snapshot back, on every device and in the caller's variables."""
+        """Puts a snapshot back, on every device and in the caller's variables.
+
+        State that no layer owns stays as it is if the snapshot is older than the code that keeps
+        it: it comes last among `other`.
+        """
         for role in ROLES:
             for name, owner in zip(self._names(role), self._owners[role], strict=True):
-                owner.assign(arrays[name])
+                if role != "other" or name in arrays:
+                    owner.assign(arrays[name])
         self.refresh()
         self._put("ema", [arrays[name] for name in self._names("ema")])
 

@@ -47,6 +47,7 @@ class Engine:
             seed=settings.seed,
             packed=settings.shards > 1 or self._joined is not None,
             state_rules=settings.state_rules,
+            test_state_rules=settings.test_state_rules,
             on_cpu=not placement.is_gpu,
             gather_outputs=settings.gather_metrics,
             sealed=settings.deterministic,
@@ -342,7 +343,7 @@ class Engine:
             deltas = self.functions.metrics.unpack(totals)
             vector = totals[0] if len(totals) == 1 else None
             metrics = self._new_metrics(before["metrics"], deltas, vector, example, rows)
-            new = self.functions.state_terms.new_values(changed, of_state, held)
+            new = self.functions.test_state.new_values(changed, of_state, held)
             written = self.state.assign({"metrics": metrics}, before)
             written += self.state.assign_changed(self.roles, new, before, with_weights=not use_ema)
             with tf.control_dependencies(written):
@@ -365,7 +366,7 @@ class Engine:
         count = tf.convert_to_tensor(shard.num_examples)
         if not forward.changed:
             return forward.outputs, count
-        held, terms = (*trainable, *before["other"]), self.functions.state_terms
+        held, terms = (*trainable, *before["other"]), self.functions.test_state
         own = terms.of_shard(forward.changed, shard, piece.index, held)
 
         def finish(totals, _, __):
@@ -397,7 +398,9 @@ class Engine:
 
         They depend on data, not on weights, as a rule: the rest of this forward pass is pruned.
         """
-        if not self.settings.num_denominators:
+        settings = self.settings
+        count = settings.num_denominators if training else settings.num_test_denominators
+        if not count:
             return None
 
         def of_shard(local_index):
@@ -415,7 +418,7 @@ class Engine:
         if self.placement.num_replicas > 1:
             table = tf.distribute.get_replica_context().all_gather(table, axis=0)
         # The same table on every replica and for every number of them: the same bits.
-        return tf.unstack(tf.reduce_sum(table, axis=0), self.settings.num_denominators)
+        return tf.unstack(tf.reduce_sum(table, axis=0), count)
 
     def _new_metrics(self, before, deltas, vector, example: Example, rows):
         """`vector` is all of the `deltas`, if they are of one type."""

@@ -189,7 +189,8 @@ def fit(
         stack.enter_context(placement.together())
         earlier = run_dir if resume else None
         num_shards = choose_shards(shards, placement, deterministic, earlier)
-        seed = choose_seed(seed, fresh_seed(model), placement, earlier)
+        fresh = fresh_seed(model) if seed is None else 0
+        seed = choose_seed(seed, fresh, placement, earlier)
         model = made(model, precision, seed)
         ensure_compiled(model)
         refusals.refuse_unsupported(model)
@@ -199,7 +200,9 @@ def fit(
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)
         refusals.refuse_stateful(model, num_shards)
-        findings = checked_data.inspect(model, stream, "data", augment, allow_nan=allow_nan)
+        findings = checked_data.inspect(
+            model, stream, "data", augment, allow_nan=allow_nan, class_weight=class_weight
+        )
         refusals.warn_if_frozen(model)
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
         rules = state_rules(
@@ -221,11 +224,11 @@ def fit(
             takes_rows=not placement.is_gpu,
         )
         stack.callback(feed.close)
-        validation = None
+        validation, of_validation, test_rules = None, findings, {}
         if validation_data is not None:
             refusals.refuse_bypassed(model, "evaluate")
             name, size = "validation_data", stream.batch_size
-            validation, _, of_validation = checked_data.feed_to_test(
+            validation, of_validation, test_rules = checked_data.feed_to_test(
                 stack,
                 model,
                 validation_data,
@@ -235,7 +238,6 @@ def fit(
                 default_batch_size=size,
                 allow_nan=allow_nan,
             )
-            rules = {**of_validation, **rules}
             if validation_steps is None:
                 arguments.check_ends(validation.stream, name, "validation_steps")
                 arguments.check_readable(validation.stream, name, epochs)
@@ -290,11 +292,13 @@ def fit(
             class_weight=class_weight,
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
+            num_test_denominators=of_validation.num_denominators,
             times_input=run_dir is not None,
             jit=is_compiled,
             # A callback that looks at every step would have them taken apart as often.
             joins=not any(pure.wants_batches(c, "train") for c in callbacks),
             state_rules=rules,
+            test_state_rules=test_rules,
         )
         placed = stack.enter_context(contextlib.closing(PlacementLog())) if log_placement else None
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))

@@ -1,12 +1,15 @@
 """What adds up over the shards of a batch is trained exactly; what does not is refused by name."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import KerasdistError
+from kerasdist import KerasdistError, additivity, inspection
 from kerasdist.errors import InexactLossError
 
 LAYERS = keras.layers
@@ -20,6 +23,11 @@ CLASSES = RANDOM.integers(0, 3, size=37)
 def fit(model, data=(X, Y), **options):
     options = {"batch_size": 16, "shuffle": False, "progress": False, "devices": 2, **options}
     return kerasdist.fit(model, data, **options)
+
+
+def assert_trains(model, data=(X, Y), **options):
+    """Nothing is refused, and the losses are numbers."""
+    assert np.isfinite(fit(model, data, **options).history["loss"]).all()
 
 
 def compiled(loss, *, activation="sigmoid", kind=keras.Sequential, **options):
@@ -139,7 +147,7 @@ def test_a_masked_sequence_passes_the_check():
     tokens = RANDOM.integers(0, 4, size=(37, 6))
     model = keras.Sequential([LAYERS.Embedding(4, 2, mask_zero=True), LAYERS.Dense(3)])
     model.compile("sgd", Wrapped(keras.losses.MeanSquaredError()))
-    fit(model, (tokens, RANDOM.normal(size=(37, 6, 3))))
+    assert_trains(model, (tokens, RANDOM.normal(size=(37, 6, 3))))
 
 
 class Sampling(LAYERS.Layer):
@@ -168,7 +176,7 @@ def autoencoder():
 
 def test_noise_and_dropout_and_batch_normalization_are_no_false_alarm():
     for scale in (0.01, 1, 100):
-        fit(autoencoder(), (scale * X, X))
+        assert_trains(autoencoder(), (scale * X, X))
 
 
 class Noisy(keras.Sequential):
@@ -177,7 +185,7 @@ class Noisy(keras.Sequential):
 
 
 def test_there_is_no_verdict_where_chance_decides():
-    fit(compiled(None, kind=Noisy))
+    assert_trains(compiled(None, kind=Noisy))
 
 
 def test_a_loss_near_zero_by_cancellation_is_no_false_alarm():
@@ -185,14 +193,14 @@ def test_a_loss_near_zero_by_cancellation_is_no_false_alarm():
         return OPS.mean(y_true, axis=-1) + 0.0 * OPS.mean(y_pred, axis=-1)
 
     y = np.where(np.arange(37) % 2, 1.0, -1.0)[:, None].repeat(3, 1).astype("float32")
-    fit(compiled(margin), (X, 1000 * y))
+    assert_trains(compiled(margin), (X, 1000 * y))
 
 
 def test_several_outputs_with_own_losses_pass():
     inputs = keras.Input((5,))
     model = keras.Model(inputs, [LAYERS.Dense(3)(inputs), LAYERS.Dense(3)(inputs)])
     model.compile("sgd", [Wrapped(keras.losses.MeanSquaredError()), "mae"])
-    fit(model, (X, (Y, Y)))
+    assert_trains(model, (X, (Y, Y)))
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -312,3 +320,207 @@ def test_state_after_batch_normalization_and_dropout_is_no_false_alarm():
     model.compile("sgd", "mse")
     fit(model)
     assert float(layer.value) != 0
+
+
+class Moving(LAYERS.Layer):
+    def build(self, shape):
+        options = {"initializer": "zeros", "trainable": False, "name": "kept"}
+        self.mean = self.add_weight(shape=(shape[-1],), **options)
+
+    def call(self, x, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * OPS.mean(x, axis=0))
+        return x
+
+
+class Chance(LAYERS.Layer):
+    """Adds what `draw` makes of the inputs."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+
+    def call(self, x, training=False):
+        return x + OPS.cast(self.draw(x), x.dtype) if training else x
+
+
+CHANCE = {
+    "tf.random": lambda x: tf.random.normal(tf.shape(x)),
+    "categorical": lambda x: keras.random.categorical(x, 1, seed=1),
+    "shuffle": lambda x: keras.random.shuffle(x, seed=1),
+    "infinite": lambda x: x * np.inf,
+}
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_state_is_judged_by_itself_when_the_loss_has_no_verdict(name):
+    layer = Moving()
+    model = keras.Sequential([layer, Chance(CHANCE[name]), LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    if name == "infinite":
+        rules = state_rules_of(model)
+        assert list(rules.values()) == ["mean"]
+        return
+    fit(model, (X[:16], Y[:16]))
+    np.testing.assert_allclose(layer.mean.numpy(), 0.1 * X[:16].mean(0), rtol=1e-4, atol=1e-7)
+
+
+def state_rules_of(model, *, training=True):
+    """The rules for a model whose own state is its first layer's."""
+    model.build((None, 5))
+    findings = inspection.Findings(own_state=tuple(model.layers[0].weights))
+    return additivity.state_rules(model, lambda: (X, Y), findings, 2, training=training)
+
+
+@pytest.mark.parametrize("name", ["tf.random", "categorical"])
+def test_state_that_chance_decides_gets_no_rule(name):
+    layer = State(lambda _, x: OPS.mean(OPS.cast(CHANCE[name](x), "float32")), "float32")
+    model = keras.Sequential([layer, LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    assert state_rules_of(model) == {}
+
+
+def test_state_that_is_never_finite_gets_no_rule():
+    layer = State(lambda _, x: OPS.mean(x) * np.inf, "float32")
+    model = keras.Sequential([layer, LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    assert state_rules_of(model) == {}
+
+
+class Annealed(State):
+    def call(self, x, training=False):
+        factor = tf.gather(tf.linspace(0.5, 1.0, 100), self.value)
+        return super().call(x, training) * factor
+
+
+def test_state_that_is_an_index_is_not_moved_out_of_its_range():
+    layer = Annealed(lambda value, x: value + 1, "int32")
+    model = keras.Sequential([layer, LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    fit(model)
+    assert int(layer.value) == 3
+
+
+def test_altered_rows_that_the_model_refuses_give_no_verdict():
+    def sure(y_true, y_pred):
+        tf.debugging.assert_near(tf.reduce_sum(y_true, -1), 1.0)
+        return OPS.mean(OPS.square(y_true - y_pred), axis=-1)
+
+    fit(compiled(sure), (X, Y / Y.sum(1, keepdims=True)))
+
+
+class Contrastive(keras.Sequential):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        scores = y_pred @ OPS.transpose(y_pred)
+        crossentropy = keras.losses.sparse_categorical_crossentropy
+        return OPS.mean(crossentropy(OPS.arange(16), scores, from_logits=True))
+
+
+def test_a_loss_for_one_size_of_batch_is_refused_by_name():
+    model = compiled(None, kind=Contrastive)
+    told = r"loss of 'Contrastive'.*part of a batch.*Error: .*Expected.*`devices=1, shards=1`"
+    with pytest.raises(InexactLossError, match=told):
+        fit(model, (X[:32], Y[:32]))
+
+
+def test_state_for_one_size_of_batch_is_refused_by_name():
+    layer = State(lambda _, x: OPS.sum(x + OPS.ones((16, 5))), "float32")
+    model = keras.Sequential([layer, LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    told = r"model 'Sequential'.*part of a batch.*Error: .*Expected.*`devices=1, shards=1`"
+    with pytest.raises(KerasdistError, match=told):
+        fit(model, (X[:32], Y[:32]))
+
+
+class Bayesian(LAYERS.Layer):
+    def __init__(self, units):
+        super().__init__()
+        self.units = units
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], self.units))
+
+    def call(self, x):
+        self.add_loss(1e-3 * OPS.mean(OPS.square(self.kernel)))
+        return x @ (self.kernel + 0.3 * keras.random.normal(self.kernel.shape, seed=self.seeds))
+
+
+@pytest.mark.parametrize("widths", [(32, 20), (20, 12), (12, 32), (31, 31)])
+def test_noise_for_as_many_weights_as_examples_is_no_false_alarm(widths):
+    layers = [LAYERS.Dense(widths[0]), Bayesian(widths[1]), Bayesian(8), LAYERS.Dense(3)]
+    model = keras.Sequential([*layers, LAYERS.GaussianNoise(0.1)])
+    model.compile("sgd", "mse")
+    assert_trains(model, (X[:32], Y[:32]), batch_size=32)
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """One entry for each time that the check evaluates a model."""
+    made, original = [], additivity._Probe._evaluate
+
+    def evaluate(self, *args, **kwargs):
+        made.append(args)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(additivity._Probe, "_evaluate", evaluate)
+    return made
+
+
+def counting():
+    loss = Wrapped(keras.losses.MeanSquaredError())
+    model = keras.Sequential([State(counted, "float32"), LAYERS.Dense(3)])
+    model.compile("sgd", loss)
+    return model
+
+
+def test_what_was_found_for_a_model_is_remembered(evaluations):
+    model = counting()
+    for turn in range(2):
+        fit(model, validation_data=(X, Y))
+        kerasdist.evaluate(model, (X, Y), batch_size=16, devices=2)
+        kerasdist.predict(model, X, batch_size=16, devices=2)
+        if turn == 0:
+            assert evaluations
+            evaluations.clear()
+    assert not evaluations
+    assert float(model.layers[0].value) == 8 * 37
+
+
+CHANGES = {
+    "compiled again": lambda model: model.compile("sgd", model.loss),
+    "a layer's setting": lambda model: setattr(model.layers[0], "only_training", True),
+    "the loss's setting": lambda model: setattr(model.loss, "reduction", "sum"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_model_is_checked_again(change, evaluations):
+    model = counting()
+    fit(model)
+    evaluations.clear()
+    CHANGES[change](model)
+    fit(model)
+    assert evaluations
+
+
+def test_other_data_and_another_loss_are_checked_again(evaluations):
+    model = counting()
+    fit(model)
+    evaluations.clear()
+    fit(model, batch_size=8)
+    assert evaluations
+    model.compile("sgd", rmse)
+    with pytest.raises(InexactLossError):
+        fit(model)
+
+
+def test_a_remembered_model_is_not_kept_alive():
+    model = counting()
+    fit(model)
+    assert model in additivity._VERDICTS
+    known = weakref.ref(model)
+    del model
+    keras.backend.clear_session()
+    gc.collect()
+    assert known() is None

@@ -20,8 +20,8 @@ from kerasdist import launching
 from kerasdist.cluster import Cluster
 
 NUM_DRAWS = int(os.environ.get("KERASDIST_DRAWS", DRAWS_A_ROUND))
-# Draws of one round that two workers repeat.
-WORKERS_EACH = 4
+# Draws of each round that two workers repeat.
+WORKERS_EACH = 4 if NUM_DRAWS <= DRAWS_A_ROUND else 12
 
 
 def different(one, other):
@@ -74,7 +74,7 @@ def results(process):
 @pytest.mark.parametrize("rounds", range(-(-NUM_DRAWS // DRAWS_A_ROUND)))
 def test_drawn_models_have_the_same_bits_on_two_workers(rounds):
     first = rounds * DRAWS_A_ROUND
-    end = first + (WORKERS_EACH if NUM_DRAWS <= DRAWS_A_ROUND else DRAWS_A_ROUND)
+    end = first + WORKERS_EACH
     hosts = tuple(f"localhost:{port}" for port in launching._free_ports(2))
     workers = [start(first, end, TF_CONFIG=Cluster(hosts, i).tf_config()) for i in range(2)]
     of_workers = [results(worker) for worker in workers]

@@ -1,5 +1,7 @@
 """Models as other people write them: equal to Keras's own fit, or refused by name."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -706,3 +708,87 @@ def test_batch_normalization_by_shard_is_said_once(capsys, shards, options, expe
 def test_batch_normalization_by_shard_is_not_said_where_nothing_is(capsys):
     fit(normalised(), (X, Y), devices=1, shards=4)
     assert capsys.readouterr().out == ""
+
+
+def divided_by_weights():
+    model = keras.Sequential([keras.Input((4,)), LAYERS.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    model.compile(keras.optimizers.SGD(0.5), loss)
+    return model
+
+
+STRONG = 5 * WEIGHT
+
+
+def test_class_weights_of_a_loss_that_divides_by_the_weights():
+    assert_as_keras(divided_by_weights, X, CLASSES, class_weight={0: 1.0, 1: 9.0, 2: 0.2})
+
+
+@pytest.mark.parametrize("count", DEVICES)
+@pytest.mark.parametrize("weighs", ["training", "validation"])
+def test_weights_in_training_or_in_validation_alone(weighs, count):
+    plain, weighted = (X, CLASSES), (X, CLASSES, STRONG)
+    data, validation = (weighted, plain) if weighs == "training" else (plain, weighted)
+    reference, model = fresh(divided_by_weights), fresh(divided_by_weights)
+    options = {"sample_weight": STRONG} if weighs == "training" else {}
+    options |= {"validation_data": validation, "validation_batch_size": 8}
+    expected = keras_fit(reference, X, CLASSES, **options)
+    found = fit(model, data, devices=count, validation_data=validation)
+    assert_same_history(found, expected)
+    assert_close(weights_of(model), weights_of(reference))
+
+
+class Counts(LAYERS.Layer):
+    """Counts steps in training, and examples in validation."""
+
+    def build(self, shape):
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        rows = keras.ops.cast(keras.ops.shape(x)[0], self.count.dtype)
+        self.count.assign_add(keras.ops.ones_like(rows) if training else rows)
+        return x
+
+
+@pytest.mark.parametrize("count", DEVICES)
+def test_state_may_have_another_rule_in_validation(count):
+    model = keras.Sequential([keras.Input((4,)), Counts(), LAYERS.Dense(2)])
+    model.compile("sgd", "mse")
+    fit(model, (X, Y), devices=count, epochs=1, batch_size=7, validation_data=(X[:16], Y[:16]))
+    assert float(model.layers[0].count) == 3 + 16
+
+
+def test_a_checkpoint_without_outside_state_is_put_back(engines):
+    outside = keras.Variable(5.0, name="outside")
+
+    class Adds(LAYERS.Layer):
+        def call(self, x):
+            outside.assign_add(1.0)
+            return x
+
+    model = keras.Sequential([keras.Input((4,)), Adds(), LAYERS.Dense(2)])
+    model.compile("sgd", "mse")
+    fit(model, (X, Y), epochs=1, batch_size=21)
+    state = engines[0].state
+    arrays = state.snapshot()
+    assert float(arrays.pop("other/0000")) == 6
+    state.restore(arrays)
+    assert float(outside) == 6
+
+
+def test_a_given_seed_leaves_pythons_random_alone():
+    state = random.getstate()
+    fit(lambda: dense(), (X, Y), epochs=1, seed=3)
+    assert random.getstate() == state
+
+
+def test_too_few_targets_are_told():
+    inputs = keras.Input((4,))
+    outputs = [LAYERS.Dense(3, name="a")(inputs), LAYERS.Dense(3, name="b")(inputs)]
+    model = keras.Model(inputs, outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", {"b": loss, "a": loss})
+    with pytest.raises(KerasdistError, match=r"targets|cannot read"):
+        fit(model, (X, CLASSES), epochs=1)

@@ -413,7 +413,7 @@ def test_epochs_after_the_end_of_a_generator_are_left_out(tmp_path, capfd):
     history = fit(model, generate(), callbacks=[counts], **options)
     assert counts.counts == [4, 2]
     assert history.epoch == [0, 1]
-    assert "Keras would go on with the generator's first two batches" in capfd.readouterr().err
+    assert "Keras would continue with the generator's first two batches" in capfd.readouterr().err
     again = make_model()  # The same program once more: it is finished.
     fit(again, generate(), **options)
     assert_same_weights(again, model, 0)

@@ -16,6 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from kerasdist.errors import KerasdistError
 from kerasdist.pure import recurrence
 
 Tensors = Sequence[tf.Tensor]
@@ -30,7 +31,8 @@ class Shard:
     losses that do not divide by the number of examples, over the whole global batch; None while
     they are being collected into `local_denominators`. `losses_of_outputs` are metrics of Keras's
     own, which weigh batches by their size if the model `is_eager` (`run_eagerly`). `on_cpu` chooses
-    how recurrent layers are computed. Numbers are integers where they are known while tracing.
+    how recurrent layers are computed. With `is_step` denominators must be known, not collected.
+    Numbers are integers where they are known while tracing.
     """
 
     num_examples: tf.Tensor | int
@@ -40,6 +42,7 @@ class Shard:
     losses_of_outputs: frozenset[int] = frozenset()
     is_eager: bool = False
     on_cpu: bool = False
+    is_step: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -58,6 +61,13 @@ class Shard:
         """
         index = len(self.local_denominators)
         self.local_denominators.append(denominator)
+        known = () if self.global_denominators is None else self.global_denominators
+        if self.is_step and not self.is_whole and index >= len(known):
+            raise KerasdistError(
+                "A loss divides by something else than the number of examples, and did not do so "
+                "when the model was inspected. Expected the same loss for every batch. Use "
+                "`devices=1, shards=1`, or a mean over examples."
+            )
         if self.global_denominators is None:
             return tf.ones((), denominator.dtype)
         whole = tf.cast(self.global_denominators[index], denominator.dtype)
