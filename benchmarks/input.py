@@ -32,10 +32,10 @@ class Bench:
 
     def __init__(self, **settings: Any):
         import kerasdist
-        from kerasdist.data import open_stream
-        from kerasdist.devices import place
-        from kerasdist.feeding import Feed, preparation
-        from kerasdist.steps import Engine, Settings
+        from kerasdist.data.feed import Feed, preparation
+        from kerasdist.data.streams import open_stream
+        from kerasdist.devices.placement import place
+        from kerasdist.engine.engine import Engine, Settings
 
         recipe = kerasdist.load_recipe(RECIPE, **settings)
         self.batch_size = recipe.config.batch_size

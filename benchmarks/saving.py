@@ -43,8 +43,8 @@ def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
     import tensorflow as tf
 
     import kerasdist
-    from kerasdist.checkpoints import Store
-    from kerasdist.recovery import Recovery
+    from kerasdist.runs.checkpoints import Store
+    from kerasdist.runs.checkpoints.recovery import Recovery
 
     recipe = kerasdist.load_recipe(RECIPE, source="synthetic", num_train=20_000)
     # Endless: an epoch ends where a pass over the data does.

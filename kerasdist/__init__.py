@@ -11,41 +11,41 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
-    from kerasdist.data import read_provider
-    from kerasdist.datasets import PublicData
-    from kerasdist.devices import list_devices, logical_cpus
-    from kerasdist.in_memory import Sequences
-    from kerasdist.inference import evaluate, predict
-    from kerasdist.loading import load
-    from kerasdist.losses import SmoothedCrossentropy
-    from kerasdist.models import Model
-    from kerasdist.optimizer_config import OptimizerConfig, count_steps
-    from kerasdist.optimizers import optimizer
-    from kerasdist.recipes import Recipe, load_recipe
-    from kerasdist.schedules import schedule
-    from kerasdist.training import fit
+    from kerasdist.data.arrays import Sequences
+    from kerasdist.data.streams import read_provider
+    from kerasdist.devices.placement import list_devices, logical_cpus
+    from kerasdist.model_files.loading import load
+    from kerasdist.models.contract import Model
+    from kerasdist.models.losses import SmoothedCrossentropy
+    from kerasdist.models.optimizer_config import OptimizerConfig, count_steps
+    from kerasdist.models.optimizers import optimizer
+    from kerasdist.models.schedules import schedule
+    from kerasdist.recipes.public_data import PublicData
+    from kerasdist.recipes.recipe import Recipe, load_recipe
+    from kerasdist.training.api import fit
+    from kerasdist.training.inference import evaluate, predict
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Loaded on first use: `--help` does not wait for TensorFlow.
 _HOMES = {
-    "fit": "training",
-    "evaluate": "inference",
-    "predict": "inference",
-    "load": "loading",
-    "list_devices": "devices",
-    "logical_cpus": "devices",
-    "read_provider": "data",
-    "Sequences": "in_memory",
-    "PublicData": "datasets",
-    "SmoothedCrossentropy": "losses",
-    "Model": "models",
-    "OptimizerConfig": "optimizer_config",
-    "count_steps": "optimizer_config",
-    "optimizer": "optimizers",
-    "schedule": "schedules",
-    "Recipe": "recipes",
-    "load_recipe": "recipes",
+    "fit": "training.api",
+    "evaluate": "training.inference",
+    "predict": "training.inference",
+    "load": "model_files.loading",
+    "list_devices": "devices.placement",
+    "logical_cpus": "devices.placement",
+    "read_provider": "data.streams",
+    "Sequences": "data.arrays",
+    "PublicData": "recipes.public_data",
+    "SmoothedCrossentropy": "models.losses",
+    "Model": "models.contract",
+    "OptimizerConfig": "models.optimizer_config",
+    "count_steps": "models.optimizer_config",
+    "optimizer": "models.optimizers",
+    "schedule": "models.schedules",
+    "Recipe": "recipes.recipe",
+    "load_recipe": "recipes.recipe",
 }
 
 __all__ = [
@@ -99,4 +99,4 @@ if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
-    import_module("kerasdist.devices")
+    import_module("kerasdist.devices.placement")

@@ -2,7 +2,7 @@
 
 import sys
 
-from kerasdist.cli import main
+from kerasdist.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist import cli, training
+from kerasdist.cli import main
+from kerasdist.training import api
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -51,7 +52,7 @@ def command(tmp_path, monkeypatch, capfd):
 
     def call(*argv):
         capfd.readouterr()
-        code = cli.main([str(argument) for argument in argv])
+        code = main.main([str(argument) for argument in argv])
         return Outcome(code, *capfd.readouterr())
 
     return call
@@ -62,12 +63,12 @@ def engines(monkeypatch):
     """The engines that `fit` made."""
     made = []
 
-    class Kept(training.Engine):
+    class Kept(api.Engine):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(training, "Engine", Kept)
+    monkeypatch.setattr(api, "Engine", Kept)
     return made
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasdist.checkpoints import Files
+from kerasdist.runs.checkpoints import Files
 
 DEAD_PID = 2**22 + 1  # More than the largest process id of Linux.
 CHANGING = ("open", "write", "fsync", "mkdir", "rename", "unlink", "rmdir")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kerasdist
-from kerasdist import recipes
+from kerasdist.recipes import recipe as recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

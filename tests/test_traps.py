@@ -8,8 +8,11 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import devices, epochs, sums, training
-from kerasdist.runs import weights_sha256
+from kerasdist.devices import placement as devices
+from kerasdist.engine import sums
+from kerasdist.runs.folder import weights_sha256
+from kerasdist.training import api as training
+from kerasdist.training import loop as epochs
 
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kerasdist import ownership
-from kerasdist.announcing import REPORT
-from kerasdist.reports import frame, page, reading
-from kerasdist.reports.frame import write as write_text
-from kerasdist.reports.reading import EVALUATION
+from kerasdist.reports import html, page
+from kerasdist.reports.html import write as write_text
+from kerasdist.runs import ownership, reading
+from kerasdist.runs.reading import EVALUATION
+from kerasdist.training.progress.announcements import REPORT
 
 # Of a run's time, this share may go into pages that are written while it trains.
 _MOST_SHARE = 0.005
@@ -40,7 +40,7 @@ def write(run_folder: Path, *, status: str | None = None) -> bool:
     try:
         ownership.ensure(run_folder)
         text = page.render(reading.read(run_folder, status=status))
-        frame.write(run_folder / REPORT, text)
+        html.write(run_folder / REPORT, text)
     except Exception:  # noqa: BLE001 - whatever it is, the training matters more than its page
         return False
     return True

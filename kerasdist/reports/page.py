@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from kerasdist.reports import frame
+from kerasdist.reports import html as frame
 from kerasdist.reports.plots import Series
-from kerasdist.reports.reading import Run, curve
+from kerasdist.runs.reading import Run, curve
 
 # A matrix of more classes is drawn instead of written.
 MOST_COLUMNS = 20

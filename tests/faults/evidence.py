@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from kerasdist.checkpoints import Store
+from kerasdist.runs.checkpoints import Store
 from tests.faults.strikes import EPOCHS, EXAMPLES, STEPS_PER_EPOCH, Place, Subject
 
 # What training decides; the rest (rates, devices) may differ between two runs.

@@ -1,0 +1,176 @@
+"""`kerasdist bench`: how fast a recipe trains on numbers of devices, and what holds it up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
+
+from kerasdist.cli.bench import results
+from kerasdist.cli.bench.results import Bench, Measurement
+from kerasdist.cli.job import Job
+from kerasdist.cli.options import FitOptions
+from kerasdist.errors import KerasdistError
+from kerasdist.runs import provenance
+from kerasdist.training.progress.reporter import as_json
+
+JSON, PICTURE = "bench.json", "bench.svg"
+# A round has at least so many steps.
+_FEWEST_STEPS = 3
+
+
+class Worker:
+    """A process that trains one way, round by round."""
+
+    def __init__(self, request: dict[str, Any], measurement: Measurement):
+        self.measurement = measurement
+        self.examples = 0.0  # of a round
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until `close`
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kerasdist.cli.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.ask(request)
+
+    def ask(self, content: dict[str, Any]) -> None:
+        if self._process.stdin is not None:
+            try:
+                print(json.dumps(content), file=self._process.stdin, flush=True)
+            except BrokenPipeError:
+                self._fail()
+
+    def answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        if not line:
+            self._fail()
+        return json.loads(line)
+
+    def _fail(self) -> None:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines() or ["it said nothing"]
+        measured = self.measurement
+        raise KerasdistError(
+            f"Received an error while measuring {measured.runner} on {measured.devices} devices: "
+            f"{lines[-1]} Expected a training that works. Try `kerasdist fit` with the same "
+            "options."
+        )
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+
+def bench(options: FitOptions, argv: list[str]) -> int:
+    """`kerasdist bench`; `argv` is what each worker parses again."""
+    run = options.run
+    counts = sorted({int(count) for count in run["counts"].split(",")})
+    job = Job(options)
+    folder = Path(run["output"] or Path("bench") / job.name)
+    batch_size = run["batch_size"]
+    if batch_size is not None and batch_size < counts[-1]:
+        raise KerasdistError(
+            f"Received `--batch-size {batch_size}` and `--counts {run['counts']}`. Expected at "
+            "least one example a device. Take a larger batch, or fewer devices."
+        )
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    kind = "GPU" if num_gpus >= counts[-1] else "CPU"
+    strong = [Measurement("kerasdist", count, batch_size) for count in counts]
+    weak = [
+        Measurement("kerasdist", count, batch_size * count // counts[0])
+        for count in counts[1:]
+        if batch_size is not None
+    ]
+    others = [Measurement("keras", m.devices, m.batch_size) for m in strong]
+    result = Bench(job.name, strong, weak, others if run["against"] else [], kind == "CPU")
+    measure([*result.strong, *result.weak, *result.others], argv, kind, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{kind}:{i}" for i in range(counts[-1])]
+    content = {**result.fields(), "environment": provenance.describe(names)}
+    (folder / JSON).write_text(as_json(content) + "\n")
+    (folder / PICTURE).write_text(results.svg(result))
+    if run["json"]:
+        print(as_json(content))
+    elif not run["quiet"]:
+        show(result)
+        print(f"{folder / JSON}, {folder / PICTURE}")
+    return 0
+
+
+def measure(
+    measurements: Sequence[Measurement], argv: list[str], kind: str, run: dict[str, Any]
+) -> None:
+    """Fills them in: each in a process of its own, whose rounds take turns."""
+    workers: list[Worker] = []
+    try:
+        for each in measurements:
+            names = [f"{kind}:{i}" for i in range(each.devices)]
+            request = {"argv": argv, "names": names, "runner": each.runner}
+            worker = Worker({**request, "batch_size": each.batch_size}, each)
+            workers.append(worker)
+            # One after the other: a first step that others slow down is not its own.
+            trial = worker.answer()
+            each.first_step = trial["first_step"]
+            steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
+            worker.ask({"steps": steps, "rounds": run["rounds"]})
+            worker.examples = steps * trial["examples_per_step"]
+            worker.answer()  # The round in which it compiles.
+        for _ in range(run["rounds"]):
+            for worker in workers:
+                worker.ask({"go": True})
+                took = worker.answer()
+                each = worker.measurement
+                each.rates.append(worker.examples / took["seconds"])
+                each.memory = max(each.memory, took["memory"])
+        for worker in workers:
+            worker.measurement.split = worker.answer()["split"]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def show(result: Bench) -> None:
+    """Two tables that fit on a terminal, and what they mean."""
+    console = Console()
+    limit = " (1 is the limit: the same cores)" if result.shares_cores else " (1 is perfect)"
+    rounds = len(result.strong[0].rates)
+    speed = Table(title=f"{result.name}: median of {rounds} rounds; scaling{limit}")
+    step = Table(title="where the time of a step goes")
+    others = ["times Keras"] if result.others else []
+    for column in ("devices", "batch", "examples/s", "±", "scaling", "memory", *others):
+        speed.add_column(column, justify="right", no_wrap=True)
+    for column in ("devices", "batch", "ms", "input", "compute", "all-reduce", "host", "first"):
+        step.add_column(column, justify="right", no_wrap=True)
+    for each in (*result.strong, *result.weak):
+        name = [str(each.devices), "" if each.batch_size is None else f"{each.batch_size:,}"]
+        cells = [f"{each.rate:,.1f}", f"{each.spread:.1%}", f"{result.efficiency(each):.2f}"]
+        cells.append(f"{each.memory / 2**30:.2f} GB")
+        if others:
+            ratio = result.against(each)
+            cells.append("" if ratio is None else f"{ratio:.2f}")
+        speed.add_row(*name, *cells)
+        step.add_row(*name, *_parts(each), f"{each.first_step:.1f} s")
+    console.print(speed, step)
+    for line in results.verdict(result):
+        console.print(f"- {line}", soft_wrap=True, highlight=False)
+
+
+def _parts(measurement: Measurement) -> list[str]:
+    if measurement.split is None:
+        return [""] * 5
+    shares = [f"{measurement.share(name):.1%}" for name in measurement.split]
+    return [f"{1e3 * sum(measurement.split.values()):.3g}", *shares]

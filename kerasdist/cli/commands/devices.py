@@ -1,0 +1,43 @@
+"""`kerasdist devices`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kerasdist.devices import gpus
+from kerasdist.devices.placement import Device, list_devices
+from kerasdist.training.progress.reporter import as_json
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def devices(options: dict[str, Any]) -> int:
+    """`kerasdist devices`."""
+    found = list_devices()
+    if options["json"]:
+        for device in found:
+            print(as_json({**vars(device), _VISIBLE.lower(): os.environ.get(_VISIBLE)}))
+    if options["json"] or options["quiet"]:
+        return 0
+    table = Table()
+    for column in ("device", "description", "memory", 'taken by "auto"'):
+        table.add_column(column)
+    for device in found:
+        is_taken = "yes" if device.used_by_auto else ""
+        table.add_row(device.name, device.description, _memory(device), is_taken)
+    Console().print(table)
+    cpus = sum(device.kind == "CPU" for device in found)
+    print(f"logical CPUs: {cpus}; `--devices cpu:4` makes four of this processor")
+    print(f"{_VISIBLE}: {os.environ.get(_VISIBLE, 'not set')}")
+    unusable = gpus.unusable_gpus()
+    if unusable is not None:
+        print(unusable)
+    return 0
+
+
+def _memory(device: Device) -> str:
+    return "" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GB"

@@ -1,0 +1,107 @@
+"""`kerasdist doctor`: what is installed, and whether a training works here."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasdist.devices import gpus
+from kerasdist.devices.placement import list_devices, logical_cpus_if_more
+from kerasdist.runs import provenance
+from kerasdist.training import api
+from kerasdist.training.progress.reporter import as_json
+
+FAILED = 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `fix` says what to do about it; None if it is well."""
+
+    name: str
+    text: str
+    fix: str | None = None
+    is_needed: bool = True
+
+
+def doctor(options: dict[str, Any]) -> int:
+    """`kerasdist doctor`."""
+    logical_cpus_if_more(2)
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if options["json"]:
+            print(as_json({"ok": finding.fix is None, **vars(finding)}))
+        elif not options["quiet"] or (finding.fix is not None and finding.is_needed):
+            mark = "✓" if finding.fix is None else "✗" if finding.is_needed else "-"
+            print(f"{mark} {finding.name}: {finding.text}")
+            if finding.fix is not None:
+                print(f"  {finding.fix}")
+    return FAILED if any(f.fix is not None and f.is_needed for f in findings) else 0
+
+
+def examine() -> Iterator[Finding]:
+    """Each finding as soon as it is known."""
+    facts = provenance.describe([])
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+    yield Finding("versions", f"Python {facts['python']}, {packages}")
+    names = [f"{device.name} ({device.description})" for device in list_devices()]
+    yield Finding("devices", f"{', '.join(names)}; {facts['cpus']} CPU cores")
+    unusable = gpus.unusable_gpus()
+    if unusable is not None:
+        yield Finding("GPU", "TensorFlow does not see it", unusable, is_needed=False)
+    yield _tried("one device", "a training step is right", lambda: check_replicas(1))
+    yield _tried("two replicas", "they compute the same step", lambda: check_replicas(2))
+    yield _tried("writing here", str(Path.cwd()), check_writing, "Go to a folder of your own.")
+    yield _package("TensorBoard", "tensorboard", "pip install tensorboard")
+    yield _package("TFDS", "tensorflow_datasets", "pip install tensorflow-datasets")
+    for module in ("tf2onnx", "onnx", "onnxruntime"):
+        yield _package(f"export to ONNX ({module})", module, "pip install 'kerasdist[onnx]'")
+
+
+def _tried(
+    name: str, text: str, check: Callable[[], None], fix: str = "Report it with this output."
+) -> Finding:
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others are still looked at
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return Finding(name, f"{type(error).__name__}: {reason}", fix)
+    return Finding(name, text)
+
+
+def check_replicas(num_replicas: int) -> None:
+    """One real training step of a line through three points, compared with NumPy."""
+    x = np.array([[1, 2], [3, 4], [5, 7]], np.float32)
+    y = np.array([[1], [2], [4]], np.float32)
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    model = keras.Sequential([keras.Input((2,)), layer])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    api.fit(model, (x, y), batch_size=3, steps=1, devices=num_replicas, progress=False)
+    expected = 0.1 * 2 / len(x) * x.T @ y
+    found = layer.kernel.numpy()
+    if not np.allclose(found, expected, atol=1e-5):
+        raise ValueError(f"the weights were {found.ravel()}, not {expected.ravel()}")
+
+
+def check_writing() -> None:
+    with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
+        file.write(b"kerasdist")
+
+
+def _package(name: str, module: str, install: str) -> Finding:
+    """Looked for, not imported: some take seconds."""
+    if util.find_spec(module) is None:
+        return Finding(name, "not installed", f"{install}, if you want it.", is_needed=False)
+    try:
+        version = metadata.version(module.replace("_", "-"))
+    except metadata.PackageNotFoundError:
+        version = "installed"
+    return Finding(name, version)

@@ -1,0 +1,139 @@
+"""`kerasdist evaluate`: metrics of a run; of a classifier also by class and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+from rich.console import Console
+from rich.table import Table
+
+from kerasdist.cli.job import Job, names_of
+from kerasdist.cli.options import parse_fit
+from kerasdist.evaluation.classes import classes_of_run
+from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, counting
+from kerasdist.evaluation.views import averaging
+from kerasdist.model_files.loading import load
+from kerasdist.recipes import extras
+from kerasdist.recipes.recipe import Recipe
+from kerasdist.runs import architecture, folder
+from kerasdist.training import inference
+from kerasdist.training.progress.reporter import as_json, as_text
+
+# A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
+MOST_COLUMNS = 20
+NUM_MISTAKES = 10
+
+
+def evaluate(run: Path, options: dict[str, Any]) -> int:
+    """`kerasdist evaluate`."""
+    names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
+    job = Job(parse_fit([str(run)]))
+    views = extras.views(job.recipe) if options["tta"] else None
+    data = job.build_data(options["split"])
+    model = load(run, options["which"])
+    arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
+    arguments["devices"] = names
+    tally = tally_for(model, run, job.recipe, options["split"])
+    results, counts = measure(model, data, tally, **arguments)
+    with_views = {}
+    if views is not None:
+        with averaging(model, views):
+            with_views = inference.evaluate(model, data, **arguments)
+    if options["json"]:
+        fields = _fields(counts) if counts is not None else {}
+        print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
+    elif not options["quiet"]:
+        print(as_text(results))
+        if views is not None:
+            print(f"with test-time augmentation: {as_text(with_views)}")
+        if counts is not None:
+            print_counts(counts)
+    return 0
+
+
+def tally_for(model: keras.Model, run: Path, recipe: Recipe | None, split: str) -> Tally | None:
+    """Counts for a model with one output `[n, classes]`, which may turn out to have no labels."""
+    spec = architecture.read_spec(run / folder.MODEL)
+    classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
+    if classes is None or len(classes.names) > MOST_CLASSES:
+        return None
+    return Tally(classes, extras.groups(recipe, split))
+
+
+def measure(
+    model: keras.Model, data: Any, tally: Tally | None, **arguments: Any
+) -> tuple[dict[str, Any], Counts | None]:
+    """`kerasdist.evaluate`, and in the same pass the counts of a classifier."""
+    if tally is None:
+        return inference.evaluate(model, data, **arguments), None
+    with counting(model, tally):
+        results = inference.evaluate(model, data, **arguments)
+    results.pop(tally.name)
+    return results, tally.counts(is_whole=arguments.get("steps") is None)
+
+
+def _fields(counts: Counts) -> dict[str, Any]:
+    return {
+        "classes": [_row(row) for row in counts.by_class()],
+        "confusion": counts.matrix,
+        "groups": {kind: [_row(row) for row in rows] for kind, rows in counts.groups.items()},
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"name": row.name, "accuracy": row.accuracy, **vars(row)}
+
+
+def print_counts(counts: Counts) -> None:
+    """Tables on a terminal, plain lines elsewhere."""
+    console = Console()
+    for kind, rows in (("class", counts.by_class()), *counts.groups.items()):
+        if console.is_terminal:
+            _print_table(console, kind, rows)
+        else:
+            for row in rows:
+                print(f"{kind} {row.name}: {_share(row)}")
+    if len(counts.names) > MOST_COLUMNS:
+        for label, answer, count in counts.mistakes(NUM_MISTAKES):
+            print(f"mistake {label} -> {answer}: {count}")
+        return
+    title = "confusion (rows: the label, columns: the answer)"
+    if console.is_terminal:
+        table = Table(title=title)
+        for column in ("", *counts.names):
+            table.add_column(column, justify="right" if column else "left", no_wrap=False)
+        for name, row in zip(counts.names, counts.matrix.tolist(), strict=True):
+            table.add_row(name, *(str(count) for count in row))
+        console.print(table)
+        return
+    print(title)
+    lines = [
+        ["", *counts.names],
+        *(
+            [name, *(str(count) for count in row)]
+            for name, row in zip(counts.names, counts.matrix.tolist(), strict=True)
+        ),
+    ]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    for name, *cells in lines:
+        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        print(name.ljust(widths[0]), *numbers)
+
+
+def _share(row: Row) -> str:
+    if row.accuracy is None:
+        return "no examples"
+    return f"accuracy = {row.accuracy:.4g} ({row.correct} of {row.examples})"
+
+
+def _print_table(console: Console, kind: str, rows: Sequence[Row]) -> None:
+    table = Table()
+    for column in (kind, "accuracy", "right", "examples"):
+        table.add_column(column, justify="left" if column == kind else "right")
+    for row in rows:
+        accuracy = "" if row.accuracy is None else f"{row.accuracy:.2%}"
+        table.add_row(row.name, accuracy, str(row.correct), str(row.examples))
+    console.print(table)

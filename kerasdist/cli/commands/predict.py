@@ -1,0 +1,196 @@
+"""`kerasdist predict`: what a run's model says about files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasdist.cli.job import names_of
+from kerasdist.errors import KerasdistError
+from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
+from kerasdist.model_files.loading import load
+from kerasdist.models.contract import Model, fields_read, read
+from kerasdist.recipes import extras
+from kerasdist.recipes.recipe import Recipe
+from kerasdist.runs import architecture, folder
+from kerasdist.training import inference
+from kerasdist.training.progress.reporter import as_json
+
+ARRAY_SUFFIXES = (".npy", ".npz")
+FILES_AT_ONCE = 128
+# More numbers of one example than this are only counted on the screen.
+MOST_VALUES = 10
+
+
+def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
+    """`kerasdist predict`."""
+    names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
+    recipe = extras.recipe_of(run)
+    suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
+    paths = find(files, suffixes)
+    model = load(run, options["which"])
+    spec = architecture.read_spec(run / folder.MODEL)
+    classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
+    if recipe is not None and extras.has_reader(recipe):
+        labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
+        size = options["batch_size"] or FILES_AT_ONCE
+        outputs = inference.predict(
+            model, lambda: _batches(model, recipe, paths, size), devices=names
+        )
+    else:
+        labels, data = _arrays(model, spec, paths)
+        outputs = inference.predict(model, data, batch_size=options["batch_size"], devices=names)
+    guesses: list[Any] = [None] * len(labels)
+    if classes is not None:
+        guesses = likeliest(classes, outputs, options["top"])
+    for label, values, best in zip(labels, rows(outputs), guesses, strict=True):
+        if options["json"]:
+            print(as_json({**label, **_fields(values, best)}))
+        elif not options["quiet"]:
+            place = f" [{label['example']}]" if "example" in label else ""
+            print(f"{label['file']}{place}: {_text(values, best)}")
+    return 0
+
+
+def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
+    """The files themselves, and those in folders with one of `suffixes`, sorted."""
+    found: list[Path] = []
+    kinds = "any file" if suffixes is None else f"files that end in {', '.join(suffixes)}"
+    for path in files:
+        if path.is_dir():
+            inside = sorted(
+                p
+                for p in path.iterdir()
+                if p.is_file() and not p.name.startswith(".") and _fits(p, suffixes)
+            )
+            if not inside:
+                raise KerasdistError(
+                    f"Received the folder {str(path)!r}, in which there is nothing to read. "
+                    f"Expected {kinds}, in the folder itself. Name another folder, or the files."
+                )
+            found += inside
+        elif not path.exists():
+            raise KerasdistError(
+                f"Received the file {str(path)!r}, which does not exist. Expected {kinds}, or a "
+                "folder. Check the name."
+            )
+        elif not _fits(path, suffixes):
+            raise KerasdistError(
+                f"Received the file {str(path)!r}. Expected {kinds}, which this run's recipe can "
+                "read. Convert it."
+            )
+        else:
+            found.append(path)
+    return found
+
+
+def _fits(path: Path, suffixes: tuple[str, ...] | None) -> bool:
+    return suffixes is None or path.suffix.lower() in suffixes
+
+
+def _batches(model: keras.Model, recipe: Recipe, paths: list[Path], size: int) -> Iterator[Any]:
+    for start in range(0, len(paths), size):
+        yield _as_features(model, extras.read_examples(recipe, paths[start : start + size]))
+
+
+def _as_features(model: keras.Model, fields: dict[str, np.ndarray]) -> Any:
+    """Named arrays for a model that names its inputs, the only one for a model that does not."""
+    is_named = isinstance(model, Model) or isinstance(getattr(model, "input", None), dict)
+    return fields if is_named or len(fields) > 1 else next(iter(fields.values()))
+
+
+def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict[str, Any]], Any]:
+    """`(file and number of each example, all examples)` of array files, which hold no code."""
+    features = read(model, spec, need_targets=False)
+    wanted = {
+        name: leaf
+        for name, leaf in fields_read(model, spec)
+        if any(leaf is x for x in keras.tree.flatten(features.args))
+    }
+    labels: list[dict[str, Any]] = []
+    pieces: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    for path in paths:
+        arrays = _read_arrays(path, wanted)
+        counts = {len(array) for array in arrays.values()}
+        if len(counts) != 1:
+            raise _wrong(path, f"has {sorted(counts)} examples in its fields", "the same number")
+        for name, array in arrays.items():
+            pieces[name].append(array)
+        labels += [{"file": str(path), "example": i} for i in range(counts.pop())]
+    try:
+        fields = {name: np.concatenate(arrays) for name, arrays in pieces.items()}
+    except ValueError as error:
+        raise KerasdistError(
+            f"Received files of different shapes: {error}. Expected the same in each. Give them "
+            "one by one."
+        ) from None
+    return labels, _as_features(model, fields)
+
+
+def _read_arrays(path: Path, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            arrays = dict.fromkeys(wanted, loaded) if len(wanted) == 1 else {}
+        else:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise _wrong(path, f"cannot be read ({reason[0]})", "a plain array") from error
+    if len(arrays) == len(wanted) == 1 and not set(arrays) & set(wanted):
+        arrays = dict(zip(wanted, arrays.values(), strict=True))  # np.savez(file, array)
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise _wrong(path, f"has no field {missing[0]!r}", f"an .npz with {', '.join(wanted)}")
+    return {name: _as_batch(path, name, arrays[name], leaf) for name, leaf in wanted.items()}
+
+
+def _as_batch(path: Path, name: str, array: np.ndarray, leaf: Any) -> np.ndarray:
+    """Examples in the shape and type that the run was trained on; one alone is a batch of one."""
+    shape = leaf.shape
+    if array.ndim == shape.rank - 1:
+        array = array[np.newaxis]
+    if array.ndim != shape.rank or not shape[1:].is_compatible_with(array.shape[1:]):
+        raise _wrong(
+            path,
+            f"has {name!r} of the shape {array.shape}",
+            f"{('n', *shape[1:])} or one example of it",
+        )
+    kind = leaf.dtype.as_numpy_dtype
+    if array.dtype != kind and not np.can_cast(array.dtype, kind, "same_kind"):
+        raise _wrong(path, f"has {name!r} of the type {array.dtype}", leaf.dtype.name)
+    return array.astype(kind)
+
+
+def _wrong(path: Path, found: str, expected: str) -> KerasdistError:
+    return KerasdistError(
+        f"Received the file {str(path)!r}, which {found}. Expected {expected}, as the run's model "
+        "was trained on. Write the file again."
+    )
+
+
+def _fields(values: Any, best: list[Guess] | None) -> dict[str, Any]:
+    if best is None:
+        return {"values": plain_values(values)}
+    top = [{"class": g.name, "index": g.index, _kind(g): g.score} for g in best]
+    return {"class": best[0].name, _kind(best[0]): best[0].score, "top": top}
+
+
+def _kind(guess: Guess) -> str:
+    return "probability" if guess.is_probability else "score"
+
+
+def _text(values: Any, best: list[Guess] | None) -> str:
+    if best is not None:
+        if not best[0].is_probability:
+            return ", ".join(f"{g.name} (score {g.score:.4g})" for g in best)
+        return ", ".join(f"{g.name} {g.score:.1%}" for g in best)
+    leaves = keras.tree.flatten(values)
+    if sum(np.size(leaf) for leaf in leaves) > MOST_VALUES:
+        shapes = ", ".join(str(np.shape(leaf)) for leaf in leaves)
+        return f"values of the shape {shapes}; --json prints them"
+    return ", ".join(f"{value:.4g}" for leaf in leaves for value in np.ravel(leaf).tolist())

@@ -1,0 +1,85 @@
+"""Functions whose graph does not depend on who calls them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.models import pure
+
+
+class Sealed:
+    """`function(*args)` as one compiled function, the same for every replica and every worker.
+
+    TensorFlow optimises the graph around a call together with the call: in a loop or beside other
+    operations, the same layers may be fused, folded or given to other kernels, and then they round
+    differently. A sealed function is traced once, without a device or a strategy around it, and is
+    never inlined. Everything it reads must come through its arguments.
+
+    Args:
+        function: Takes nested structures of tensors and None, and returns such a structure.
+        seed: For Python's and NumPy's random numbers while it is traced: some layers draw there
+            (Keras 3.15's AugMix), and every process must draw the same.
+        jit: Whether XLA compiles it.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> double = Sealed(lambda numbers, bias: [2 * n for n in numbers], seed=0)
+        >>> [int(n) for n in double([tf.constant(1), tf.constant(2)], None)]
+        [2, 4]
+    """
+
+    def __init__(self, function: Callable, *, seed: int, jit: bool = False):
+        self._function = function
+        self._seed, self._jit = seed, jit
+        self._made: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        leaves = tf.nest.flatten(args)
+        tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
+        return self._concrete(args, leaves, tensors)(*tensors)
+
+    def _concrete(self, args: tuple, leaves: list, tensors: list) -> Any:
+        present = tuple(leaf is not None for leaf in leaves)
+        specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
+        key = (present, specs)
+        if key not in self._made:
+            structure = tf.nest.map_structure(lambda _: 0, args)
+
+            def flat(*tensors):
+                given = iter(tensors)
+                values = [next(given) if is_there else None for is_there in present]
+                return self._function(*tf.nest.pack_sequence_as(structure, values))
+
+            compiled = tf.function(
+                flat,
+                autograph=False,
+                jit_compile=self._jit or None,
+                experimental_attributes={"_noinline": True},
+            )
+            # Out of the graph that calls it, whose devices would become its own.
+            with _seeded(self._seed):
+                concrete = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
+            for tensor in concrete.captured_inputs:
+                if tf.is_symbolic_tensor(tensor):  # Another caller does not have it.
+                    raise RuntimeError(f"{tensor.name} is not an argument of a sealed function")
+            self._made[key] = concrete
+        return self._made[key]
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds the random numbers of Python and NumPy, and puts their states back."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)

@@ -1,0 +1,211 @@
+"""What a trained classifier makes of the validation data, for the report of its run."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.data.feed import Feed, preparation
+from kerasdist.data.streams import open_stream
+from kerasdist.devices.placement import place
+from kerasdist.engine.engine import Engine, Settings
+from kerasdist.evaluation.classes import Classes, classes_of_run, is_class_number, likeliest
+from kerasdist.models.contract import fields_read, targets_read
+from kerasdist.recipes import extras
+from kerasdist.recipes.recipe import Recipe
+from kerasdist.reports import pictures
+from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE
+
+# A matrix of more classes is no picture any more.
+MOST_CLASSES = 100
+# So much waiting at the end of a run is a page worth: then the examples so far must do.
+MOST_SECONDS = 10.0
+NUM_EXAMPLES = 8
+_CHANNELS = (1, 3, 4)
+# Frames of fewer numbers are no picture.
+_FEWEST_BANDS = 8
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An example, the model's answer, and how to draw it."""
+
+    loss: float
+    position: int
+    label: str
+    answer: str
+    probability: float | None
+    label_probability: float | None
+    picture: Callable[[], bytes | None]
+
+    def fields(self) -> dict[str, Any]:
+        picture = self.picture()
+        shown = {name: value for name, value in vars(self).items() if name != "picture"}
+        return {**shown, "png": None if picture is None else base64.b64encode(picture).decode()}
+
+
+class _Highest:
+    """The examples with the highest keys; of equal ones the first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, dict[str, Any]]] = []
+
+    def offer(self, key: float, seen: Seen) -> None:
+        order = (key, -seen.position)  # Unlike for any two examples: nothing else is compared.
+        is_full = len(self._heap) == NUM_EXAMPLES
+        if is_full and order < self._heap[0][:2]:
+            return
+        # Drawn now: a picture is small, and the batch it comes from need not stay.
+        item = (*order, seen.fields())
+        if is_full:
+            heapq.heapreplace(self._heap, item)
+        else:
+            heapq.heappush(self._heap, item)
+
+    def fields(self) -> list[dict[str, Any]]:
+        return [fields for *_, fields in sorted(self._heap, key=lambda i: i[:2], reverse=True)]
+
+
+def evaluate(
+    model: keras.Model,
+    data: Any,
+    recipe: Recipe | None,
+    device: str,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any] | None:
+    """The confusion matrix, and the examples with the highest and the lowest loss.
+
+    The loss of an example is here the negative logarithm of its label's probability, whatever the
+    model was trained with.
+
+    Args:
+        model: A trained model.
+        data: Validation data.
+        recipe: Whose names the classes have.
+        device: Where to compute; one is enough.
+        clock: Seconds, for tests.
+
+    Returns:
+        What evaluation.json holds; None if the model is no classifier of at most `MOST_CLASSES`.
+    """
+    deadline = clock() + MOST_SECONDS
+    with contextlib.ExitStack() as stack:
+        stream = open_stream(data, default_batch_size=DEFAULT_TEST_BATCH_SIZE, shuffle=False)
+        stack.callback(stream.close)
+        if stream.is_one_shot or stream.is_endless:
+            return None
+        names = extras.class_names(recipe)
+        classes, _ = classes_of_run(model, stream.element_spec, names)
+        if classes is None or len(classes.names) > MOST_CLASSES:
+            return None
+        feed = Feed(stream, prepare=preparation(model, stream, labels=(), name="data"))
+        stack.callback(feed.close)
+        feed.open(0)
+        engine = Engine(model, place([device]), Settings(shards=1))
+        matrix = np.zeros((len(classes.names),) * 2, np.int64)
+        worst, best = _Highest(), _Highest()
+        position, is_whole = 0, False
+        while clock() < deadline and not is_whole:
+            batch = next(feed.iterator, None)
+            if batch is None:
+                is_whole = feed.is_over()
+                continue
+            feed.advance(1)
+            labels = _labels(classes, targets_read(model, batch))
+            if labels is None:
+                return None
+            outputs = engine.predict(batch)
+            for label, answer, seen in _look(model, batch, labels, classes, outputs, position):
+                matrix[label, answer] += 1
+                worst.offer(seen.loss, seen)
+                best.offer(-seen.loss, seen)
+            position += len(labels)
+    if not matrix.any():
+        return None
+    return {
+        "examples": int(matrix.sum()),
+        "is_whole": is_whole,
+        "classes": list(classes.names),
+        "confusion": matrix.tolist(),
+        "worst": worst.fields(),
+        "best": best.fields(),
+    }
+
+
+def _labels(classes: Classes, targets: Any) -> np.ndarray | None:
+    """The class of each example; None if the targets do not say it."""
+    flat = tf.nest.flatten(targets)
+    if len(flat) != 1 or flat[0] is None:
+        return None
+    y = tf.convert_to_tensor(flat[0])
+    if is_class_number(y) or (classes.is_binary and y.shape.rank in (1, 2)):
+        return y.numpy().reshape(-1).astype(np.int64)
+    if classes.one_hot and y.shape.rank == 2 and y.shape[-1] == len(classes.names):
+        return y.numpy().argmax(axis=-1)
+    return None
+
+
+def _look(
+    model: keras.Model,
+    batch: Any,
+    labels: np.ndarray,
+    classes: Classes,
+    outputs: Any,
+    position: int,
+) -> Iterator[tuple[int, int, Seen]]:
+    """`(label, answer, example)` of a batch, but for labels that the loss ignores."""
+    outputs = np.asarray(keras.tree.flatten(outputs)[0])
+    scores = classes.scores(outputs)
+    fields = dict(fields_read(model, batch))
+    for i, (label, (guess,)) in enumerate(zip(labels, likeliest(classes, outputs, 1), strict=True)):
+        if not 0 <= label < len(classes.names):
+            continue
+        share = float(scores[i, label])
+        # Scores of another kind are no probabilities: the distance to the highest orders them.
+        loss = -math.log(max(share, 1e-30)) if guess.is_probability else guess.score - share
+        yield (
+            int(label),
+            guess.index,
+            Seen(
+                loss=loss,
+                position=position + i,
+                label=classes.names[label],
+                answer=guess.name,
+                probability=guess.score if guess.is_probability else None,
+                label_probability=share if guess.is_probability else None,
+                picture=lambda i=i: _picture(fields, i),  # type: ignore[misc]
+            ),
+        )
+
+
+def _picture(fields: dict[str, tf.Tensor], i: int) -> bytes | None:
+    """The first field of an example that can be drawn."""
+    for tensor in fields.values():
+        shape = tensor.shape
+        if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+            continue
+        if shape.rank == 4 and shape[3] in _CHANNELS:
+            return pictures.of_image(tensor[i].numpy())
+        if shape.rank == 3 and shape[1] == shape[2] and "length" not in fields:
+            return pictures.of_image(tensor[i].numpy())
+        if shape.rank == 3 and shape[2] >= _FEWEST_BANDS:
+            return pictures.of_frames(tensor[i, : _length(fields, i, shape[1])].numpy())
+    return None
+
+
+def _length(fields: dict[str, tf.Tensor], i: int, longest: int) -> int:
+    """Frames of an example without what filled up the batch, where a field "length" says it."""
+    length = fields.get("length")
+    if length is None or length.shape.rank != 1 or not length.dtype.is_integer:
+        return longest
+    return max(1, min(longest, int(length[i])))

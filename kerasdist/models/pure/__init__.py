@@ -1,0 +1,85 @@
+"""A Keras model, its loss, metrics and optimizer as pure functions of their state.
+
+The only place that uses private Keras names; `tests/test_pure.py` has a test for each, which fails
+when Keras changes it. Seen with Keras 3.15.1 on TensorFlow 2.21.
+"""
+
+from kerasdist.models.pure.alike import rows_alike
+from kerasdist.models.pure.forward import Forward, apply_gradients, forward, predict, update_metrics
+from kerasdist.models.pure.introspection import (
+    REFUSED_OPTIMIZERS,
+    adds_up,
+    all_layers,
+    compiled_metrics,
+    get_mask,
+    has_own_loss,
+    initial_epoch,
+    loss_names,
+    loss_scale,
+    loss_so_far,
+    overrides,
+    preprocesses,
+    set_mask,
+    sparse_label_outputs,
+    state_of_keras_layers,
+    tracked_metrics,
+    wants_batches,
+)
+from kerasdist.models.pure.patches import Shard, Tensors, patched, tracing
+from kerasdist.models.pure.variables import (
+    Parts,
+    adopt,
+    adopted,
+    build,
+    build_optimizer,
+    call,
+    dtype_policy,
+    in_new_thread,
+    parts,
+    share_global_seed_generator,
+    use_global_seed_generator,
+)
+from kerasdist.models.pure.vectors import Joined, join
+
+__all__ = [
+    "REFUSED_OPTIMIZERS",
+    "Forward",
+    "Joined",
+    "Parts",
+    "Shard",
+    "Tensors",
+    "adds_up",
+    "adopt",
+    "adopted",
+    "all_layers",
+    "apply_gradients",
+    "build",
+    "build_optimizer",
+    "call",
+    "compiled_metrics",
+    "dtype_policy",
+    "forward",
+    "get_mask",
+    "has_own_loss",
+    "in_new_thread",
+    "initial_epoch",
+    "join",
+    "loss_names",
+    "loss_scale",
+    "loss_so_far",
+    "overrides",
+    "parts",
+    "patched",
+    "predict",
+    "preprocesses",
+    "rows_alike",
+    "set_mask",
+    "share_global_seed_generator",
+    "sparse_label_outputs",
+    "state_of_keras_layers",
+    "tracing",
+    "tracked_metrics",
+    "update_metrics",
+    "use_global_seed_generator",
+    "wants_batches",
+]

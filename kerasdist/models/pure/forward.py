@@ -1,0 +1,213 @@
+"""The model, its loss, metrics and optimizer as functions of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist.errors import KerasdistError
+from kerasdist.models.contract import Example
+from kerasdist.models.pure.introspection import overrides
+from kerasdist.models.pure.patches import Shard, Tensors, tracing
+from kerasdist.models.pure.variables import Parts, call, is_seed
+
+
+class _Scope(keras.StatelessScope):
+    """A StatelessScope in which a trainable variable assigned in `call` is a new leaf.
+
+    As with real variables: the gradient is with respect to the value it was given.
+    """
+
+    def __init__(self, mapping: list, leaves: set[int], watch: Callable | None):
+        super().__init__(mapping, collect_losses=True)
+        self._leaves = leaves
+        self._watch = watch
+        self._known = {id(variable) for variable, _ in mapping}
+        self.outside: dict[int, keras.Variable] = {}
+
+    def add_update(self, update: tuple[Any, tf.Tensor]) -> None:
+        variable, value = update
+        if id(variable) not in self._known:
+            self.outside[id(variable)] = variable
+        if id(variable) in self._leaves:
+            value = tf.stop_gradient(value)
+            if self._watch is not None:
+                self._watch(value)
+        super().add_update((variable, value))
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The result of a forward pass over one shard: values, and what the pass changed.
+
+    `outside` are variables that the pass assigned and that are not in `Parts`: their new values are
+    lost.
+    """
+
+    outputs: Any
+    loss: tf.Tensor | None
+    changed: dict[int, tf.Tensor]
+    metrics: tuple[tf.Tensor, ...]
+    updated_metrics: frozenset[int]
+    added: tuple[tf.Tensor, ...]
+    outside: tuple[keras.Variable, ...]
+
+    @property
+    def used_add_loss(self) -> bool:
+        return bool(self.added)
+
+
+def forward(
+    model: keras.Model,
+    roles: Parts,
+    state: tuple[Tensors, Tensors, Tensors],
+    example: Example,
+    *,
+    shard: Shard,
+    training: bool,
+    with_metrics: bool,
+    watch: Callable | None = None,
+    change_outputs: Callable | None = None,
+) -> Forward:
+    """Runs model, loss and metrics over a shard. Metrics start from zero: they are deltas.
+
+    `state` holds values of the trainable variables, the other ones and the seed generators;
+    `watch` is called with a value that the pass itself gives to a trainable variable,
+    `change_outputs` with the outputs, before the loss gets what it returns.
+    """
+    zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
+    mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
+    losses = model._compile_loss.metrics if model._compile_loss else ()
+    shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
+    shard.is_eager = bool(getattr(model, "run_eagerly", False))
+    leaves = {id(v) for v in roles.trainable}
+    with _Scope(mapping, leaves, watch) as scope, tracing(shard):
+        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        # Stale ids of an earlier trace's losses could match new tensors.
+        model._clear_losses()
+        outputs = call(model, example.args, training)
+        if change_outputs is not None:
+            outputs = change_outputs(outputs)
+        added = tuple(scope.losses)
+        loss = None
+        if model._compile_loss is not None or added or overrides(model, "compute_loss"):
+            loss = model._compute_loss(
+                x=example.x,
+                y=example.y,
+                y_pred=outputs,
+                sample_weight=example.sample_weight,
+                training=training,
+            )
+            # As `update_state(loss, sample_weight=count)`, which takes seven more operations.
+            tracker = model._loss_tracker
+            count = tf.cast(shard.num_examples, tracker.dtype)
+            tracker.total.assign(tf.cast(loss, tracker.dtype) * count)
+            tracker.count.assign(count)
+        updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
+        if with_metrics:
+            model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+        model._clear_losses()
+    return Forward(
+        outputs=outputs,
+        loss=loss,
+        changed=_changed(roles, scope, given),
+        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        updated_metrics=frozenset(id(v) for v in updated),
+        added=added,
+        outside=tuple(scope.outside.values()),
+    )
+
+
+def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+    """New values by variable id, in the variables' shapes, which a graph may not infer."""
+    changed = {}
+    for variable in (*roles.trainable, *roles.other):
+        value = scope.get_current_value(variable)
+        if value is not given[id(variable)]:
+            value = tf.convert_to_tensor(value)
+            is_known = value.shape == variable.shape
+            changed[id(variable)] = value if is_known else tf.ensure_shape(value, variable.shape)
+    return changed
+
+
+def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
+    trainable, other, seeds = state
+    return [
+        *zip(roles.trainable, trainable, strict=True),
+        *zip(roles.other, other, strict=True),
+        *zip(roles.seeds, seeds, strict=True),
+    ]
+
+
+def predict(
+    model: keras.Model, roles: Parts, state: tuple[Tensors, Tensors, Tensors], example: Example
+) -> Forward:
+    """The model's outputs, and what its `call` changed; no loss and no metrics."""
+    mapping = _mapping(roles, state)
+    with _Scope(mapping, set(), None) as scope:
+        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        outputs = call(model, example.args, training=False)
+    return Forward(
+        outputs=outputs,
+        loss=None,
+        changed=_changed(roles, scope, given),
+        metrics=(),
+        updated_metrics=frozenset(),
+        added=(),
+        outside=tuple(scope.outside.values()),
+    )
+
+
+def update_metrics(
+    model: keras.Model, roles: Parts, values: Tensors, example: Example, outputs: Any
+) -> list[tf.Tensor]:
+    """`compute_metrics` on a whole global batch, for metrics that do not add up over shards."""
+    mapping = list(zip(roles.metrics, values, strict=True))
+    with _Scope(mapping, set(), None) as scope:
+        model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
+    lost = [v for v in scope.outside.values() if not is_seed(v)]
+    if lost:
+        raise KerasdistError(
+            f"A metric of {type(model).__name__!r} assigns the variable {lost[0].path!r}, which is "
+            "not its own. Expected variables of the metric: others would keep their values. Make "
+            "it with `self.add_variable(...)` in a class derived from `keras.metrics.Metric`."
+        )
+    return [scope.get_current_value(v) for v in roles.metrics]
+
+
+def apply_gradients(
+    optimizer: keras.optimizers.Optimizer,
+    roles: Parts,
+    gradients: Sequence[tf.Tensor | None],
+    trainable: Tensors,
+    values: Tensors,
+    *,
+    is_inner: bool = False,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """One update as a pure function: `(new trainable values, new optimizer values)`.
+
+    By `apply_gradients`, as Keras's `train_step`; a loss scale calls `apply` of its inner one.
+    """
+    if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
+        return [], list(values)
+    mapping = [
+        *zip(roles.trainable, trainable, strict=True),
+        *zip(roles.optimizer, values, strict=True),
+    ]
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # done by the engine
+    try:
+        with keras.StatelessScope(mapping) as scope:
+            if is_inner:
+                optimizer.apply(list(gradients), list(roles.trainable))
+            else:
+                optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
+    finally:
+        optimizer.loss_scale_factor = factor
+    return (
+        [scope.get_current_value(v) for v in roles.trainable],
+        [scope.get_current_value(v) for v in roles.optimizer],
+    )

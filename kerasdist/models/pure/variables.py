@@ -1,0 +1,188 @@
+"""A model's variables by role, and how they come into being."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend as keras_backend
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
+
+from kerasdist.errors import KerasdistError
+from kerasdist.models.contract import Example
+
+
+def _native(variable: keras.Variable) -> tf.Variable:
+    return variable._value
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The variables of a compiled, built model by their role in a step."""
+
+    trainable: tuple[keras.Variable, ...]
+    other: tuple[keras.Variable, ...]
+    optimizer: tuple[keras.Variable, ...]
+    metrics: tuple[keras.Variable, ...]
+    seeds: tuple[keras.Variable, ...]
+
+    def natives(self, role: str) -> list[tf.Variable]:
+        """The TensorFlow variables behind the ones of a role."""
+        return [_native(variable) for variable in getattr(self, role)]
+
+
+# Variables that a model's `call` assigns and no layer owns, by model.
+_adopted: weakref.WeakKeyDictionary[keras.Model, dict[int, keras.Variable]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def adopt(model: keras.Model, variables: Sequence[keras.Variable]) -> None:
+    """From now on `parts` has these among the model's variables.
+
+    The states of a recurrent layer with `stateful=True`, or a variable of the caller's: Keras does
+    not list them in `model.variables`, and its `fit` changes them all the same.
+    """
+    _adopted.setdefault(model, {}).update({id(v): v for v in variables})
+
+
+def adopted(model: keras.Model) -> tuple[keras.Variable, ...]:
+    return tuple(_adopted.get(model, {}).values())
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether it is the state of a `keras.random.SeedGenerator`."""
+    return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
+
+
+def parts(model: keras.Model) -> Parts:
+    """Sorts a model's variables, with those it adopted.
+
+    The global seed generator counts as one of the model's.
+    """
+    trainable = tuple(model.trainable_variables)
+    weights = list(model.weights)
+    known = {id(v) for v in weights}
+    seeds = [v for v in model.variables if id(v) not in known]
+    seeds.append(share_global_seed_generator().state)
+    known |= {id(v) for v in seeds}
+    outside = [v for v in adopted(model) if id(v) not in known]
+    seeds += [v for v in outside if is_seed(v)]
+    weights += [v for v in outside if not is_seed(v)]
+    tracker = model._loss_tracker.variables if model.compiled else ()
+    metrics = {id(v): v for v in [*tracker, *model.metrics_variables]}
+    of_trainable = {id(v) for v in trainable}
+    return Parts(
+        trainable=trainable,
+        other=tuple(v for v in weights if id(v) not in of_trainable and id(v) not in metrics),
+        optimizer=tuple(model.optimizer.variables) if getattr(model, "optimizer", None) else (),
+        metrics=tuple(metrics.values()),
+        seeds=tuple(seeds),
+    )
+
+
+def call(model: keras.Model, args: tuple, training: bool) -> Any:
+    """Calls the model with or without `training`, as its `call` allows."""
+    if model._call_has_training_arg:
+        return model(*args, training=training)
+    return model(*args)
+
+
+def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
+    """Creates the variables of the model, its loss and metrics, without running anything.
+
+    `example` holds a `tf.TensorSpec` for each tensor. Of a model made in the scope of a
+    `tf.distribute` strategy, they are created there, as in Keras.
+    """
+    loss, metrics = (
+        (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
+    )
+    need_loss = loss is not None and not loss.built
+    need_metrics = metrics is not None and not metrics.built
+    if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
+        return
+    example = Example(*(_symbolic(part) for part in vars(example).values()))
+    with model.distribute_strategy.scope():
+        outputs = keras_backend.compute_output_spec(
+            lambda *args: call(model, args, training), *example.args
+        )
+        if need_metrics:
+            keras_backend.compute_output_spec(
+                model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+            )
+        if need_loss:
+            keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+
+
+def _symbolic(structure: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: (
+            None
+            if spec is None
+            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
+        ),
+        structure,
+    )
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """In the scope of the strategy that the optimizer was made in, if any."""
+    optimizer = model.optimizer
+    if model.trainable_variables and not optimizer.built:
+        with optimizer._distribution_strategy.scope():
+            optimizer.build(model.trainable_variables)
+
+
+def share_global_seed_generator() -> Any:
+    """The caller's global seed generator, to be set in replicas' threads (it is thread-local).
+
+    Making one draws from Python's `random`, which Keras's `fit` would not do: it is put back.
+    """
+    state = random.getstate()
+    try:
+        return global_seed_generator()
+    finally:
+        random.setstate(state)
+
+
+def use_global_seed_generator(generator: Any) -> None:
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def in_new_thread(function: Callable[[], Any]) -> Any:
+    """Calls `function` with Keras's settings of this thread, but no graph, device or strategy."""
+    settings = vars(global_state.GLOBAL_STATE_TRACKER)
+
+    def call_it() -> Any:
+        vars(global_state.GLOBAL_STATE_TRACKER).update(settings)
+        return function()
+
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        return threads.submit(call_it).result()
+
+
+@contextlib.contextmanager
+def dtype_policy(precision: str | None) -> Iterator[None]:
+    """Sets Keras's policy, and puts it back to what it was, which may be nothing."""
+    before = global_state.get_global_attribute("dtype_policy")
+    if precision is not None:
+        try:
+            keras.config.set_dtype_policy(precision)
+        except ValueError:
+            raise KerasdistError(
+                f"Received `precision={precision!r}`. Expected one of Keras's dtype policies. Give "
+                "'mixed_bfloat16', 'mixed_float16', 'bfloat16', 'float32' or 'float64'."
+            ) from None
+    try:
+        yield
+    finally:
+        if precision is not None:
+            global_state.set_global_attribute("dtype_policy", before)

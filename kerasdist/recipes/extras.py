@@ -1,0 +1,110 @@
+"""What a recipe's data.py may have besides `build_data`, for evaluate and predict.
+
+`CLASS_NAMES`: a name for each class. `build_groups(config, split)`: for each kind of group the name
+of every example's group. `read_examples(config, paths)`: files as the model's features, one example
+a file, and `EXAMPLE_SUFFIXES`: which files of a folder these are. `build_views(config)`: a function
+of the model's features that returns a list of views of them, for test-time augmentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasdist.errors import KerasdistError
+from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.recipe import Recipe
+from kerasdist.runs import folder
+
+
+def recipe_of(run: Path) -> Recipe | None:
+    """The recipe of a run with the run's settings; None if it was trained without one."""
+    config = folder.read_config(run) or {}
+    return recipes.load_recipe(run / folder.CONFIG) if "recipe" in config else None
+
+
+def _part(recipe: Recipe | None, name: str) -> Any:
+    return None if recipe is None else recipe.optional(name)
+
+
+def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
+    names = _part(recipe, "CLASS_NAMES")
+    if names is None:
+        return None
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise KerasdistError(
+            f"Received `CLASS_NAMES = {names!r}` from the recipe's data.py. Expected a tuple of "
+            "texts, one for each class. Correct it."
+        )
+    return tuple(names)
+
+
+def groups(recipe: Recipe | None, split: str) -> dict[str, np.ndarray]:
+    build = _part(recipe, "build_groups")
+    if recipe is None or build is None:
+        return {}
+    found = build(recipe.config, split)
+    if not isinstance(found, Mapping) or any(np.ndim(names) != 1 for names in found.values()):
+        raise KerasdistError(
+            f"Received {type(found).__name__} from the recipe's `build_groups`. Expected a dict of "
+            'lists, one name an example, such as {"speaker": names}. Correct it in data.py.'
+        )
+    return {str(kind): np.asarray(names) for kind, names in found.items() if len(names)}
+
+
+def views(recipe: Recipe | None) -> Any:
+    """The function that makes views of the features; an error if the recipe has none."""
+    build = _part(recipe, "build_views")
+    if recipe is None or build is None:
+        raise KerasdistError(
+            "Received `--tta` for a run whose recipe has no views. Expected a recipe with "
+            "`build_views(config)` in its data.py. Leave out `--tta`, or write it."
+        )
+    return build(recipe.config)
+
+
+def suffixes(recipe: Recipe | None) -> tuple[str, ...] | None:
+    """The suffixes of files that `read_examples` takes, in small letters; None for any."""
+    found = _part(recipe, "EXAMPLE_SUFFIXES")
+    return None if found is None else tuple(suffix.lower() for suffix in found)
+
+
+def has_reader(recipe: Recipe | None) -> bool:
+    return _part(recipe, "read_examples") is not None
+
+
+def read_examples(recipe: Recipe, paths: list[Path]) -> dict[str, np.ndarray]:
+    """The examples of some files; an error names the file."""
+    read = _part(recipe, "read_examples")
+    try:
+        examples = read(recipe.config, paths)
+    except KerasdistError:
+        raise
+    except Exception as error:
+        for path in paths if len(paths) > 1 else ():
+            read_examples(recipe, [path])  # Raises for the one that is broken.
+        raise _unreadable(paths[0], f"{type(error).__name__}: {error}") from error
+    if not isinstance(examples, Mapping):
+        raise KerasdistError(
+            f"Received {type(examples).__name__} from the recipe's `read_examples`. Expected a "
+            "dict of arrays, by the names of the model's features. Correct it in data.py."
+        )
+    examples = {str(name): np.asarray(array) for name, array in examples.items()}
+    for name, array in examples.items():
+        if array.ndim == 0 or len(array) != len(paths):
+            raise KerasdistError(
+                f"Received {name!r} of the shape {array.shape} from the recipe's `read_examples` "
+                f"for {len(paths)} files. Expected one example a file. Correct it in data.py."
+            )
+    return examples
+
+
+def _unreadable(path: Path, reason: str) -> KerasdistError:
+    first = reason.strip().splitlines()[0]
+    return KerasdistError(
+        f"Received the file {str(path)!r}, which cannot be read: {first}. Expected a whole file of "
+        "its kind. Replace it, or leave it out."
+    )

@@ -1,0 +1,164 @@
+"""Several runs side by side: the settings that differ, the metrics, the curves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from kerasdist.reports import html as frame
+from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series
+from kerasdist.runs.reading import Run, curve
+from kerasdist.training.progress.announcements import is_higher_better
+
+# More lines than this cannot be told apart.
+MOST_RUNS = NUM_COLOURS * NUM_DASHES
+# Every run has its own.
+_ALWAYS_DIFFER = ("run_dir", "time", "earlier")
+
+
+def labels(paths: Sequence[Path]) -> list[str]:
+    """The runs' names without the folder that all of them lie in.
+
+    Example:
+        >>> labels([Path("runs/cifar10/0001"), Path("runs/audio/0001")])
+        ['cifar10/0001', 'audio/0001']
+    """
+    whole = [os.path.abspath(path) for path in paths]
+    if len(set(whole)) < 2:
+        return [str(path) for path in paths]
+    common = os.path.commonpath([os.path.dirname(path) for path in whole])
+    return [os.path.relpath(path, common) for path in whole]
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Everything a run was made with, by name: its configuration and its environment."""
+    found: dict[str, Any] = {}
+    # What a recipe's setting and an option both name, the setting decides.
+    groups = sorted(run.config.items(), key=lambda item: item[0] != "options")
+    for name, value in groups:
+        found |= value if isinstance(value, Mapping) else {name: value}
+    for name, value in run.environment.items():
+        if name == "git" and isinstance(value, Mapping):
+            found["git commit"] = str(value.get("commit"))[:12]
+        elif name == "devices":
+            found["devices used"] = value
+        elif isinstance(value, Mapping):
+            found |= {f"{key} version": version for key, version in value.items()}
+        else:
+            found[name] = value
+    return {name: value for name, value in found.items() if name not in _ALWAYS_DIFFER}
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """By name, the settings that are not the same in all runs; None where one is not there."""
+    each = [settings_of(run) for run in runs]
+    names = {name: None for settings in each for name in settings}
+    rows = {name: [settings.get(name) for settings in each] for name in names}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    """By name, the final metrics of all runs."""
+    names = {name: None for run in runs for name in run.final}
+    return {name: [run.final.get(name) for run in runs] for name in names}
+
+
+def best_of(name: str, values: Sequence[float | None]) -> float | None:
+    """The best of several values of a metric; None if they are no choice."""
+    known = {value for value in values if value is not None}
+    if len(known) < 2:
+        return None
+    return max(known) if is_higher_better(name) else min(known)
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page of a comparison."""
+    names = labels([run.path for run in runs])
+    found = metrics(runs)
+    return frame.page(
+        f"kerasdist: {len(runs)} runs",
+        [
+            f"<header><h1>{len(runs)} runs</h1></header>",
+            frame.section("Runs", _overview(names, runs)),
+            frame.section("Final metrics", _metrics(names, found)),
+            frame.section("Curves", frame.grid(_plots(names, runs))),
+            frame.section("Settings that differ", _differences(names, differences(runs))),
+        ],
+    )
+
+
+def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
+    columns = ("run", "status", "name", "epochs", "steps", "examples/s", "devices", "started")
+    rows = [
+        [
+            f'<td class="text">{_mark(i)}{escape(name)}</td>',
+            f'<td class="{escape(run.status)}">{escape(run.status)}</td>',
+            *(
+                frame.cell(value)
+                for value in (
+                    run.name,
+                    run.num_epochs,
+                    run.num_steps,
+                    None if run.rate is None else f"{run.rate:,.0f}",
+                    run.devices,
+                    (run.started or "")[:16].replace("T", " "),
+                )
+            ),
+        ]
+        for i, (name, run) in enumerate(zip(names, runs, strict=True))
+    ]
+    return frame.table(columns, rows)
+
+
+def _mark(number: int) -> str:
+    """The run's line in all plots."""
+    return (
+        f'<svg viewBox="0 0 22 8" width="22" height="8" class="c{number % NUM_COLOURS}" '
+        f'aria-hidden="true"><path class="line d{number // NUM_COLOURS}" d="M0 4H22"/></svg> '
+    )
+
+
+def _metrics(names: Sequence[str], found: Mapping[str, Sequence[float | None]]) -> str:
+    rows = []
+    for metric, values in found.items():
+        best = best_of(metric, values)
+        cells = [
+            frame.cell(value, "best" if value is not None and value == best else "")
+            for value in values
+        ]
+        rows.append([frame.row_name(metric), *cells])
+    return frame.table(("metric", *names), rows) if rows else "<p>No run has metrics yet.</p>"
+
+
+def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> str:
+    rows = [
+        [frame.row_name(name), *(frame.cell(value) for value in values)]
+        for name, values in found.items()
+    ]
+    if not rows:
+        return "<p>None: all are the same.</p>"
+    return frame.table(("setting", *names), rows, "words")
+
+
+def _plots(names: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    plots = []
+    for metric in {name: None for run in runs for name in run.metric_names}:
+        series = [Series(n, curve(r.epochs, metric), i) for i, (n, r) in _each(names, runs)]
+        plots.append(frame.curves(metric, series))
+    for field, title in (
+        ("learning_rate", "learning rate"),
+        ("examples_per_second", "examples a second"),
+    ):
+        series = [
+            Series(n, [p for p in curve(r.steps, field) if p[1] is not None], i)
+            for i, (n, r) in _each(names, runs)
+        ]
+        plots.append(frame.curves(title, series))
+    return plots
+
+
+def _each(names: Sequence[str], runs: Sequence[Run]) -> list[tuple[int, tuple[str, Run]]]:
+    return list(enumerate(zip(names, runs, strict=True)))

@@ -1,0 +1,112 @@
+"""A model in a run's folder: what it reads, and its layers where Keras can describe them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist.errors import KerasdistError
+from kerasdist.models.trust import first_foreign
+
+
+def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
+    """The content of model.json.
+
+    Args:
+        model: A built model.
+        spec: `tf.TensorSpec` for each field of the batches it was trained on.
+
+    Example:
+        >>> import keras, tensorflow as tf
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        >>> describe(model, tf.TensorSpec((None, 3)))["data"]
+        {'shape': [None, 3], 'dtype': 'float32'}
+    """
+    try:
+        layers = json.loads(model.to_json())
+    except Exception:  # noqa: BLE001 - a class without `get_config`: only its own code can make it
+        layers = None
+    return {"class_name": type(model).__name__, "data": _plain(spec), "model": layers}
+
+
+def read_spec(path: Path) -> Any:
+    """What a run's model reads: `tf.TensorSpec` for each field of a batch."""
+    content = _read(path)
+    try:
+        return _spec(content["data"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(path, str(error)) from error
+
+
+def rebuild(path: Path) -> keras.Model:
+    """The untrained model of a run, made of Keras's own and registered classes only."""
+    content = _read(path)
+    kind, layers = content.get("class_name"), content.get("model")
+    foreign = "the class " + repr(kind) if layers is None else _unregistered(layers)
+    if foreign is not None:
+        raise KerasdistError(
+            f"Received the run {str(path.parent)!r}, whose model needs {foreign}: no code is taken "
+            "from a run's folder. Expected Keras's own classes, or registered ones. Put "
+            "`@keras.saving.register_keras_serializable()` above the class (with a `get_config`) "
+            "before training; or build the model by your own code and give its weights with "
+            f"`fit(init_from={str(path.parent)!r})`."
+        )
+    try:
+        return keras.models.model_from_json(json.dumps(layers))
+    except Exception as error:
+        raise _broken(path, str(error).split("\n")[0]) from error
+
+
+def _unregistered(layers: Any) -> str | None:
+    """What is foreign, but for the classes that this process registered with Keras."""
+    known = keras.saving.get_custom_objects()
+    return first_foreign(_without(layers, known))
+
+
+def _without(item: Any, known: Mapping[str, Any]) -> Any:
+    """A copy in which registered classes do not name their module: Keras looks them up by name."""
+    if isinstance(item, dict):
+        item = {key: _without(value, known) for key, value in item.items()}
+        if item.get("registered_name") in known:
+            item.pop("module", None)
+        return item
+    return [_without(value, known) for value in item] if isinstance(item, list) else item
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise _broken(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _broken(path, "it holds no fields")
+    return content
+
+
+def _broken(path: Path, reason: str) -> KerasdistError:
+    return KerasdistError(
+        f"Received the run {str(path.parent)!r}, whose {path.name} cannot be read: {reason}. "
+        "Expected what `fit` wrote. Name another run, or build the model by your own code and give "
+        "its weights with `fit(init_from=...)`."
+    )
+
+
+def _plain(spec: Any) -> Any:
+    if isinstance(spec, Mapping):
+        return {"fields": {name: _plain(item) for name, item in spec.items()}}
+    if isinstance(spec, (tuple, list)):
+        return {"positions": [_plain(item) for item in spec]}
+    return {"shape": spec.shape.as_list(), "dtype": spec.dtype.name}
+
+
+def _spec(plain: Any) -> Any:
+    if "fields" in plain:
+        return {name: _spec(item) for name, item in plain["fields"].items()}
+    if "positions" in plain:
+        return tuple(_spec(item) for item in plain["positions"])
+    return tf.TensorSpec(plain["shape"], tf.as_dtype(plain["dtype"]))

@@ -1,0 +1,131 @@
+"""Saves checkpoints in the background, while the training goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+
+class Saves(Protocol):
+    """What is needed of a store (`kerasdist.checkpoints.Store`)."""
+
+    def save(
+        self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], /
+    ) -> Path: ...
+
+
+class _Request(NamedTuple):
+    step: int
+    arrays: Mapping[str, np.ndarray]
+    meta: Mapping[str, Any]
+
+
+class BackgroundSaver:
+    """Hands snapshots to one thread that saves them, one at a time.
+
+    While one is being saved the newest other one waits: a newer request takes the place of one
+    that has not begun. So at most two snapshots are in memory, and a slow disk makes checkpoints
+    rarer, not the training slower.
+
+    A save that fails is remembered in `error`, and the next one is tried like any other: a
+    training does not end because a disk is full. Whoever needs to know asks after `wait`.
+
+    Attributes:
+        error: Why the save that ended last failed, or None if it did not: an `OSError`, or a
+            `KerasdistError` about arrays that cannot be saved.
+        last_saved_step: The step of the last save that did not fail, or None.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from kerasdist.runs.checkpoints import Store
+        >>> with BackgroundSaver(Store(tempfile.mkdtemp())) as saver:
+        ...     saver.save(100, {"kernel": np.ones((2, 3))}, {"epoch": 1})
+        ...     saver.wait()
+        ...     saver.last_saved_step
+        100
+    """
+
+    def __init__(self, store: Saves):
+        self.error: Exception | None = None
+        self.last_saved_step: int | None = None
+        self._num_ended = 0
+        self._store = store
+        self._changed = threading.Condition()
+        self._waiting: _Request | None = None
+        self._saving = False
+        self._closed = False
+        # A daemon: a training that ends with an error must not hang here. A save that is cut
+        # off is like any other kill, which the store is made for.
+        self._thread = threading.Thread(target=self._run, name="kerasdist-saver", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a snapshot is waiting or being saved: one handed over now would have to wait."""
+        with self._changed:
+            return self._saving or self._waiting is not None
+
+    @property
+    def outcome(self) -> tuple[int, Exception | None]:
+        """How many saves have ended, and `error` after the last of them."""
+        with self._changed:
+            return self._num_ended, self.error
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+        """Takes a snapshot and returns at once. The arrays must not change afterwards."""
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("`save` was called after `close`")
+            self._waiting = _Request(step, arrays, meta)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Returns when everything handed over is saved, or has failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._saving and self._waiting is None)
+
+    def close(self) -> None:
+        """Saves what was handed over, and ends the thread. Can be called again."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def __enter__(self) -> BackgroundSaver:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while self._save_next():
+            pass
+
+    def _save_next(self) -> bool:
+        """Waits for a snapshot and saves it; False if there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+            if self._waiting is None:
+                return False
+            request, self._waiting = self._waiting, None
+            self._saving = True
+        error: Exception | None = None
+        try:
+            self._store.save(*request)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the training goes on
+            # The traceback's frames would hold the snapshot in memory.
+            error = raised.with_traceback(None)
+        step = request.step
+        del request
+        with self._changed:
+            self._num_ended += 1
+            self.error = error
+            if error is None:
+                self.last_saved_step = step
+            self._saving = False
+            self._changed.notify_all()
+        return True

@@ -1,0 +1,59 @@
+"""What makes two starts the same run: fingerprints of model and data, and the settings."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.data.streams import Stream
+
+# Larger arrays are known by their ends: hashing must not delay a start.
+_WHOLE_BYTES = 256 * 2**20
+_ROWS = 256
+
+
+def of_model(model: keras.Model) -> dict[str, str]:
+    """Its variables and its optimizer's, by path, shape and type."""
+    optimizer = type(model.optimizer).__name__
+    described = [f"{v.path}{tuple(v.shape)}{v.dtype}" for v in model.weights]
+    slots = [f"{tuple(v.shape)}{v.dtype}" for v in model.optimizer.variables]
+    # Keras numbers layers through a process: "dense_3" may be "dense" after a restart.
+    plain = "\n".join(_without_numbers(text) for text in described) + "\n" + "\n".join(slots)
+    digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
+    return {"model": f"{type(model).__name__} {digest}", "optimizer": optimizer}
+
+
+def _without_numbers(path: str) -> str:
+    import re
+
+    return re.sub(r"_\d+(?=/|$)", "", path)
+
+
+def of_data(stream: Stream) -> dict[str, Any]:
+    """Its form, and a hash of the data in memory, or of the first batch of anything else."""
+    content = stream.arrays if stream.arrays is not None else stream.first_batch()
+    spec = tf.nest.map_structure(lambda s: f"{s.dtype.name}{tuple(s.shape)}", stream.element_spec)
+    name = "data_hash" if stream.arrays is not None else "first_batch_hash"
+    return {
+        "data": str(spec),
+        "num_batches": stream.num_batches,
+        name: _hash(content),
+    }
+
+
+def _hash(structure: Any) -> str:
+    digest = hashlib.sha256()
+    for leaf in tf.nest.flatten(structure):
+        array = np.asarray(leaf)
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        if array.nbytes > _WHOLE_BYTES:
+            array = np.concatenate([array[:_ROWS], array[-_ROWS:]])
+        if array.dtype.kind == "O":
+            digest.update(repr(array.tolist()).encode())
+        else:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,176 @@
+"""Keras callbacks around the engine: they see the caller's model up to date, and may change it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasdist.engine.engine import Engine
+from kerasdist.models import pure
+
+# What Keras's own callbacks remember between epochs; their settings are the caller's.
+_STATE: dict[type, tuple[str, ...]] = {
+    keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
+    keras.callbacks.ModelCheckpoint: ("best", "epochs_since_last_save"),
+    keras.callbacks.CSVLogger: (),
+    keras.callbacks.LearningRateScheduler: (),
+    keras.callbacks.LambdaCallback: (),
+    keras.callbacks.TerminateOnNaN: (),
+    keras.callbacks.TensorBoard: (),
+}
+
+
+# These write files, which only the chief of several workers does.
+_WRITERS = (
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.TensorBoard,
+)
+
+
+# What callbacks set on the model to end `fit`, `evaluate` or `predict`.
+_STOPS = ("stop_training", "stop_evaluating", "stop_predicting")
+
+
+class Hooks:
+    """Calls Keras's hooks. Values go to the caller's objects before, and come back after."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        callbacks: Sequence[keras.callbacks.Callback],
+        *,
+        has_history: bool = True,
+        **params: Any,
+    ):
+        self._engine = engine
+        is_chief = engine.placement.is_chief
+        self._is_shared = bool(callbacks) and engine.placement.workers is not None
+        self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
+        self.history = keras.callbacks.History()
+        # A list with a history in it becomes the model's: Keras does so in `fit` alone.
+        members = [*self._callbacks, self.history] if has_history else self._callbacks
+        self._list = keras.callbacks.CallbackList(members, model=engine.model, **params)
+        # Of all of them: workers take the same steps in one call.
+        self.every_train_batch = any(pure.wants_batches(c, "train") for c in callbacks)
+        self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
+        self.every_predict_batch = any(pure.wants_batches(c, "predict") for c in callbacks)
+        self._begun: tuple[str, int] | None = None
+        self._at_begin: list[dict[str, Any]] = [dict(vars(c)) for c in self._callbacks]
+
+    @property
+    def stop(self) -> bool:
+        return bool(self._engine.model.stop_training)
+
+    @contextlib.contextmanager
+    def _visible(self) -> Iterator[None]:
+        if not self._callbacks:
+            yield
+            return
+        self._engine.state.write_back()
+        yield
+        self._engine.state.refresh("trainable", "other", "optimizer")
+
+    def call(self, hook: str, *args: Any) -> None:
+        """Calls a hook of every callback, for example `call("on_epoch_begin", 0)`."""
+        if hook in ("on_epoch_begin", "on_test_begin", "on_predict_begin"):
+            self._begun = None
+        with self._visible():
+            getattr(self._list, hook)(*args)
+        if self._is_shared:  # One that stops the training stops it everywhere.
+            model = self._engine.model
+            own = [bool(getattr(model, name, False)) for name in _STOPS]
+            stops = self._engine.placement.of_all(*own).max(axis=0)
+            for name, stop in zip(_STOPS, stops.tolist(), strict=True):
+                setattr(model, name, bool(stop))
+
+    def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
+        """Calls a batch hook where some callback asks for it."""
+        wanted = {
+            "train": self.every_train_batch,
+            "test": self.every_test_batch,
+            "predict": self.every_predict_batch,
+        }[hook.split("_")[1]]
+        # A batch that turned out to be of the next pass over the data is begun once.
+        if not wanted or self._begun == (hook, index):
+            return
+        self._begun = (hook, index)
+        self.call(hook, index, logs)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What callbacks remember from epoch to epoch, as arrays (a best value may be infinite)."""
+        arrays = {}
+        for i, name, value in self._remembered():
+            values = value if isinstance(value, list) else [value]
+            for j, item in enumerate(values):
+                suffix = f"/{j:04d}" if isinstance(value, list) else ""
+                arrays[f"callbacks/{i}/{name}{suffix}"] = np.asarray(item)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts `state` back. After `on_train_begin`, which resets it."""
+        lists: dict[tuple[int, str], list[np.ndarray]] = {}
+        for key in sorted(k for k in arrays if k.startswith("callbacks/")):
+            _, number, name, *item = key.split("/")
+            if int(number) >= len(self._callbacks):
+                continue
+            if item:
+                lists.setdefault((int(number), name), []).append(arrays[key])
+            else:
+                setattr(self._callbacks[int(number)], name, arrays[key].item())
+        for (i, name), values in lists.items():
+            setattr(self._callbacks[i], name, values)
+
+    def _remembered(self) -> Iterator[tuple[int, str, Any]]:
+        for i, callback in enumerate(self._callbacks):
+            # Of a callback of the caller's: the numbers that training changed. Others are settings.
+            own = tuple(
+                name
+                for name, value in vars(callback).items()
+                if name != "params" and not _same(value, self._at_begin[i].get(name))
+            )
+            known = (names for kind, names in _STATE.items() if isinstance(callback, kind))
+            for name in next(known, own):
+                value = getattr(callback, name, None)
+                if isinstance(value, (bool, int, float, np.number)) or (
+                    isinstance(value, list) and value and isinstance(value[0], np.ndarray)
+                ):
+                    yield i, name, value
+
+    def rewind_logs(self, epoch: int) -> None:
+        """Before `on_train_begin` of a resumed run: CSV files go on after the epochs done."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                callback.append = True
+                _keep_epochs(Path(callback.filename).resolve(), callback.sep, epoch)
+
+    def accept_not_finite(self, index: int, loss: float) -> bool:
+        """Whether a `TerminateOnNaN` callback takes care of a loss that is not finite."""
+        watchers = [c for c in self._callbacks if isinstance(c, keras.callbacks.TerminateOnNaN)]
+        for callback in watchers:
+            callback.on_batch_end(index, {"loss": loss})
+        return bool(watchers)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return value is other or (isinstance(value, (bool, int, float, str)) and value == other)
+
+
+def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
+    """Leaves out the rows of epochs that will come again."""
+    if not path.is_file():
+        return
+    header, *rows = path.read_text().splitlines() or [""]
+    column = header.split(separator).index("epoch") if "epoch" in header else 0
+    kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
+    # Beside it and renamed: a kill in the middle leaves the old rows or the new ones.
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text("\n".join([header, *kept]) + "\n")
+    os.replace(draft, path)

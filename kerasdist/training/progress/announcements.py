@@ -1,0 +1,155 @@
+"""What is said before a run begins and when it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasdist.runs.folder import BEST, CONFIG, FINAL, METRICS, read_config
+from kerasdist.training.progress.reporter import as_text
+
+REPORT = "report.html"
+_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
+_MOST_DEVICES = 4
+
+
+def is_higher_better(name: str) -> bool:
+    """Whether a logged value is the better the higher it is, by its name."""
+    return any(word in name for word in _HIGHER_IS_BETTER)
+
+
+def monitored(logs: Mapping[str, Any], monitor: str | None) -> str:
+    """The name of the value that decides what is best."""
+    return monitor or ("val_loss" if "val_loss" in logs else "loss")
+
+
+def beginning(
+    run: Path,
+    *,
+    model: Any,
+    devices: Sequence[str],
+    stream: Any,
+    validation: Any = None,
+    source: str | None = None,
+) -> list[str]:
+    """Lines about a run that begins. `stream` and `validation` are streams of data."""
+    counts = [_count(stream)]
+    if source is not None:
+        counts[0] += f" ({source})"
+    if validation is not None:
+        counts.append(f"{_count(validation)} for validation")
+    weights, trainable = (
+        sum(math.prod(v.shape) for v in variables)
+        for variables in (model.weights, model.trainable_weights)
+    )
+    facts = {
+        "run": str(run),
+        "data": ", ".join(counts),
+        "model": f"{type(model).__name__}, {weights:,} parameters ({trainable:,} trainable)",
+        "devices": f"{_batch(len(devices), stream.batch_size)} ({_names(devices)})",
+        "precision": model.dtype_policy.name,
+    }
+    return _aligned(facts)
+
+
+def _count(stream: Any) -> str:
+    if getattr(stream, "num_examples", None) is not None:
+        return f"{stream.num_examples:,} examples"
+    if stream.arrays is not None:
+        first = stream.arrays
+        while isinstance(first, (tuple, list, dict)):
+            first = next(iter(first.values())) if isinstance(first, dict) else first[0]
+        return f"{len(first):,} examples"
+    if stream.num_batches is not None:
+        return f"{stream.num_batches:,} batches"
+    return "as many batches as there are"
+
+
+def _batch(num_devices: int, batch_size: int | None) -> str:
+    if batch_size is None:
+        return f"{num_devices}, batches as the data has them"
+    if batch_size % num_devices:
+        return f"{num_devices}, a global batch of {batch_size:,}"
+    return f"{num_devices} x {batch_size // num_devices:,} = a global batch of {batch_size:,}"
+
+
+def _names(devices: Sequence[str]) -> str:
+    if len(devices) <= _MOST_DEVICES:
+        return ", ".join(devices)
+    return f"{devices[0]}, {devices[1]} to {devices[-1]}"
+
+
+def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) -> list[str]:
+    """Lines about a run that ended: metrics, where things are, and what to do next."""
+    rate = result["examples_per_second"]
+    speed = f" ({rate:.1f} examples/sec)" if rate is not None and math.isfinite(rate) else ""
+    metrics = {
+        name: value
+        for name, value in result.items()
+        if isinstance(value, (float, list)) and name not in ("examples_per_second", "devices")
+    }
+    facts = {
+        "finished": f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}",
+        "final": as_text(metrics),
+    }
+    best = best_epoch(run, monitor)
+    if best is not None:
+        name, logs = best
+        facts["best"] = f"{as_text({name: logs[name]})} in epoch {logs['epoch']}"
+    there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
+    lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
+    if result.get("saved") == "weights":
+        lines.append(
+            f"{FINAL} holds the weights only, for `load_weights`: Keras cannot describe the class "
+            "of the model. Give it a `get_config` that returns its constructor's arguments."
+        )
+    return lines
+
+
+def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
+    config = read_config(run) or {}
+    if "recipe" not in config and "model" not in config:  # Of a caller of `kerasdist.fit`.
+        return {
+            "evaluate": f"kerasdist.evaluate({str(run)!r}, data)",
+            "continue": f"kerasdist.fit(..., run_dir={str(run)!r}, epochs={2 * result['epochs']})",
+        }
+    steps = (config.get("options") or {}).get("steps")
+    more = f"--steps {2 * result['steps']}" if steps else f"--epochs {2 * result['epochs']}"
+    place, file = shlex.quote(str(run)), shlex.quote(str(run / CONFIG))
+    return {
+        "evaluate": f"kerasdist evaluate {place}",
+        "continue": f"kerasdist fit {file} --run-dir {place} {more}",
+    }
+
+
+def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, dict[str, Any]] | None:
+    """The name that decides, and what was logged at the end of the best epoch."""
+    epochs = [logs for logs in _logged(run) if logs.get("kind") == "epoch"]
+    if not epochs:
+        return None
+    name = monitored(epochs[-1], monitor)
+    known = [logs for logs in epochs if isinstance(logs.get(name), float)]
+    if not known:
+        return None
+    choose = max if is_higher_better(name) else min
+    return name, choose(known, key=lambda logs: logs[name])
+
+
+def _logged(run: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = (run / METRICS).read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):  # half a line, of a run that was killed
+            yield json.loads(line)
+
+
+def _aligned(facts: Mapping[str, str]) -> list[str]:
+    width = max(map(len, facts))
+    return [f"{name:<{width}}  {value}" for name, value in facts.items()]

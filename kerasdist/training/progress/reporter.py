@@ -1,0 +1,225 @@
+"""What a training tells while it runs: plain lines, JSON lines, a live display, and rates."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO
+
+from kerasdist.errors import KerasdistError
+from kerasdist.training.progress.bar import Progress, Reading, number
+
+
+def as_number(value: Any) -> Any:
+    """A logged value as Python's own type: a float, or lists of them."""
+    array = getattr(value, "numpy", lambda: value)()
+    return array.tolist() if hasattr(array, "tolist") else array
+
+
+def as_json(content: Any, indent: int | None = None) -> str:
+    """JSON that every reader accepts: null for NaN and infinity, which JSON does not have."""
+    return json.dumps(_finite(content), indent=indent, default=str, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    content = as_number(content)
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def as_text(logs: Mapping[str, Any]) -> str:
+    """`loss = 0.1234, accuracy = 0.9`."""
+    return ", ".join(f"{name} = {number(value)}" for name, value in logs.items())
+
+
+class Meter:
+    """Examples and seconds since the last reading. The clock is an argument, for tests."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self._clock = clock
+        self._last = clock()
+        self.total_examples = 0
+        self.total_seconds = 0.0
+        self.total_steps = 0
+        self.total_waited = 0.0
+
+    def restart(self) -> None:
+        """Leaves out what happened since the last reading: evaluation, callbacks, compiling."""
+        self._last = self._clock()
+
+    def add(self, num_steps: int, num_examples: int, waited: float = 0.0) -> None:
+        """Takes what happened since the last reading for `num_steps` steps.
+
+        For `waited` seconds of that they waited for their batches.
+        """
+        now = self._clock()
+        self.total_seconds += now - self._last
+        self._last = now
+        self.total_examples += num_examples
+        self.total_steps += num_steps
+        self.total_waited += waited
+
+    def rates(self) -> tuple[float, float]:
+        """`(examples a second, seconds a step)` over everything measured; NaN if nothing was."""
+        if not self.total_seconds or not self.total_steps:
+            return math.nan, math.nan
+        return self.total_examples / self.total_seconds, self.total_seconds / self.total_steps
+
+    def reading(self) -> Reading:
+        """Everything measured so far."""
+        return Reading(self.total_seconds, self.total_steps, self.total_examples, self.total_waited)
+
+
+class Reporter:
+    """Prints progress. `mode` is "lines", "json", "silent", "live" or "notebook".
+
+    The last two have a display while `training` lasts, and are like "lines" else.
+    """
+
+    def __init__(self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime):
+        self.mode = mode
+        self._stream = stream
+        self._now = now
+        self._display: Any = None
+
+    @property
+    def _is_for_people(self) -> bool:
+        return self.mode not in ("json", "silent")
+
+    def _print(self, text: str, kind: str = "") -> None:
+        if self._display is not None:
+            self._display.print(text, kind)
+        else:
+            # Looked up late: notebooks and tests replace sys.stdout.
+            print(text, file=self._stream or sys.stdout, flush=True)
+
+    def _stamp(self) -> str:
+        return time.strftime("%Y-%m-%d %H:%M:%S", self._now())
+
+    @contextlib.contextmanager
+    def training(
+        self,
+        *,
+        epochs: int | None,
+        steps: int | None,
+        epoch_steps: int | None,
+        read_metrics: Callable[[], Mapping[str, Any]],
+    ) -> Iterator[None]:
+        """Has a display, in the modes with one; it is gone afterwards, whatever happens."""
+        if self.mode not in ("live", "notebook"):
+            yield
+            return
+        from kerasdist.training.progress import screens  # rich takes its time
+
+        screen: screens.Screen
+        screen = screens.Notebook() if self.mode == "notebook" else screens.Terminal(self._stream)
+        progress = Progress(epochs, steps, epoch_steps)
+        self._display = screens.Display(screen, progress, read_metrics)
+        try:
+            yield
+        finally:
+            shown, self._display = self._display, None
+            shown.stop()
+
+    def begin_epoch(self, epoch: int, step: int, step_in_epoch: int) -> None:
+        if self._display is not None:
+            self._display.begin_epoch(epoch, step, step_in_epoch)
+
+    def advance(self, step: int, step_in_epoch: int, meter: Meter) -> None:
+        """After each call of the compiled loop."""
+        if self._display is not None:
+            self._display.advance(step, step_in_epoch, meter.reading())
+
+    def metrics(self, logs: Mapping[str, Any]) -> None:
+        """Of an epoch whose steps are done."""
+        if self._display is not None:
+            self._display.metrics(logs)
+
+    def validation(self, done: int, total: int | None) -> None:
+        """While validation runs; `done` is 0 at its start."""
+        if self._display is not None:
+            self._display.validate(done, total)
+
+    @property
+    def has_display(self) -> bool:
+        return self._display is not None
+
+    def say(self, text: str) -> None:
+        if self._is_for_people:
+            self._print(text)
+
+    def warn(self, text: str) -> None:
+        """Something the user must hear of, whatever the mode: silence is for progress."""
+        if self._is_for_people:
+            self._print(text, "warning")
+        elif self.mode == "json":
+            self.event("warning", message=text)
+        else:
+            print(f"kerasdist: {text}", file=sys.stderr, flush=True)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        if self.mode == "json":
+            self._print(as_json({"event": kind, **fields}))
+
+    def step(self, step: int, loss: float, rate: float, seconds: float) -> None:
+        if self.mode == "json":
+            self.event(
+                "step", step=step, loss=loss, examples_per_second=rate, seconds_per_step=seconds
+            )
+        elif self.mode == "lines":
+            # Two decimals as ever, but no small loss as 0.00.
+            value = f"{loss:.2f}" if abs(loss) >= 0.1 else f"{loss:.3g}"
+            speed = f"{rate:.1f} examples/sec; {seconds:.3f} sec/batch"
+            if math.isnan(rate):
+                speed = "the first step compiles: not timed"
+            self._print(f"{self._stamp()}: step {step}, loss = {value} ({speed})")
+
+    def epoch(self, epoch: int, epochs: int | None, logs: Mapping[str, Any]) -> None:
+        if self._display is not None:
+            self._display.end_epoch(logs)
+        elif self.mode == "json":
+            self.event("epoch", epoch=epoch + 1, **logs)
+        elif self._is_for_people:
+            of = f"/{epochs}" if epochs else ""
+            self._print(f"{self._stamp()}: epoch {epoch + 1}{of}, {as_text(logs)}")
+
+
+def is_notebook() -> bool:
+    """Whether the caller is a cell of a notebook, whose front end can show displays."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    # A shell on a terminal has no kernel.
+    return getattr(shell, "kernel", None) is not None
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a stream is a terminal whose lines can be drawn again."""
+    try:
+        if not (stream or sys.stdout).isatty():
+            return False
+    except (AttributeError, ValueError):  # None, as without a console; closed
+        return False
+    unknown = ("", "dumb", "unknown") if os.name == "posix" else ("dumb", "unknown")
+    return os.environ.get("TERM", "").lower() not in unknown
+
+
+def mode_of(progress: Any) -> str:
+    """`progress=` of `fit` as a mode."""
+    modes = {False: "silent", True: "auto", "auto": "auto", "lines": "lines", "json": "json"}
+    try:
+        mode = modes[progress]
+    except (KeyError, TypeError):
+        raise KerasdistError(
+            f"Received `progress={progress!r}`. Expected 'auto', 'lines', 'json' or False. Use "
+            "'auto' for a live display, or lines where there is no terminal; False for silence."
+        ) from None
+    if mode != "auto":
+        return mode
+    return "notebook" if is_notebook() else "live" if is_terminal() else "lines"

@@ -1,0 +1,123 @@
+"""One pass over data: validation, `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.data.feed import Feed, translate
+from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
+from kerasdist.engine.engine import Engine
+from kerasdist.models import pure
+from kerasdist.training.callbacks import Hooks
+from kerasdist.training.progress.reporter import as_number
+
+
+def test(
+    engine: Engine,
+    feed: Feed | None,
+    steps: int | None,
+    hooks: Hooks,
+    *,
+    use_ema: bool,
+    show: Callable[[int, int | None], None] | None = None,  # noqa: PT028 - no pytest's test
+) -> dict[str, Any]:
+    """One pass over a feed with the metrics of the model.
+
+    `show(batches done, of how many)` is called before the first and after each call of the loop,
+    which then last about as long as in training.
+    """
+    if feed is None:
+        return {}
+    feed.open(0)
+    engine.model.stop_evaluating = False
+    hooks.call("on_test_begin")
+    reset_metrics(engine)
+    done, per_call = 0, 1
+    total = steps or feed.stream.num_batches
+    if show is not None:
+        show(done, total)
+    try:
+        while steps is None or done < steps:
+            left = 2**40 if steps is None else steps - done
+            if show is not None:
+                left = min(left, per_call)
+            (left,) = engine.placement.of_chief(left)  # Only the chief shows anything.
+            if not feed.is_at_end():
+                hooks.batch("on_test_batch_begin", done)
+            began = time.perf_counter()
+            is_single = hooks.every_test_batch or engine.takes_one_batch_a_call
+            outcome = engine.test(feed.batches, 1 if is_single else left, use_ema=use_ema)
+            seconds = max(time.perf_counter() - began, 1e-6)
+            per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
+            done += outcome.num_steps
+            feed.advance(outcome.num_steps)
+            if show is not None:
+                show(done, total)
+            if hooks.every_test_batch and outcome.num_steps:
+                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+                if engine.model.stop_evaluating:  # Keras's way for a callback to end it.
+                    break
+            if outcome.status == END_OF_DATA and feed.is_over():
+                _tell_end(engine, feed, done, steps)
+                break
+    except tf.errors.OpError as error:
+        raise translate(error) or error from None
+    logs = metric_results(engine)
+    hooks.call("on_test_end", dict(logs))
+    return logs
+
+
+def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
+    """The model's outputs over a feed, in the structure of the outputs."""
+    feed.open(0)
+    engine.model.stop_predicting = False
+    hooks.call("on_predict_begin")
+    pieces: list[Any] = []
+    while (steps is None or len(pieces) < steps) and not engine.model.stop_predicting:
+        if not feed.is_at_end():
+            hooks.batch("on_predict_batch_begin", len(pieces))
+        try:
+            batch = next(feed.iterator, None)
+        except tf.errors.OpError as error:
+            raise translate(error) or error from None
+        if batch is not None:
+            feed.advance(1)
+            pieces.append(engine.predict(batch))
+            if hooks.every_predict_batch:
+                found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
+                hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
+        elif feed.is_over():
+            _tell_end(engine, feed, len(pieces), steps)
+            break
+    hooks.call("on_predict_end")
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _tell_end(engine: Engine, feed: Feed, done: int, steps: int | None) -> None:
+    """Warns where Keras does: the data had fewer batches than were asked for."""
+    if steps is not None and engine.placement.is_chief:
+        warnings.warn(
+            f"`{feed.name}` ended after {done} of the {steps} batches that were asked for. The "
+            "result is that of these. Ask for fewer, or repeat the data.",
+            stacklevel=2,
+        )
+
+
+def reset_metrics(engine: Engine) -> None:
+    engine.model.reset_metrics()
+    engine.state.refresh("metrics")
+
+
+def metric_results(engine: Engine) -> dict[str, Any]:
+    """The loss and the metrics so far, as floats."""
+    engine.state.write_back("metrics")
+    model = engine.model
+    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    return {name: as_number(value) for name, value in results.items()}

@@ -1,0 +1,152 @@
+"""`kerasdist bench`: what measurements mean, and the command on a small recipe."""
+
+import doctest
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from kerasdist.cli.bench import results
+from kerasdist.cli.bench.results import Bench, Measurement, verdict
+from tests import classifier_recipe
+
+GOOD = {"input": 0.0, "compute": 0.98, "all_reduce": 0.01, "host": 0.01}
+
+
+def measured(devices, rate, runner="kerasdist", batch_size=64, **split):
+    parts = {**GOOD, **split} if split else dict(GOOD)
+    rates = [0.9 * rate, rate, 1.1 * rate]
+    return Measurement(runner, devices, batch_size, rates, 1.5, 2**30, parts)
+
+
+def test_numbers_of_rounds():
+    measurement = Measurement("kerasdist", 1, 8, [100.0, 80.0, 200.0])
+    assert measurement.rate == 100
+    assert measurement.spread == pytest.approx((200 - 80) / 2 / 100)
+    assert Measurement("kerasdist", 1, 8, [7.0]).spread == 0
+
+
+def test_shares_are_of_the_whole_step():
+    measurement = measured(1, 10, input=1.0, compute=2.0, all_reduce=0.5, host=0.5)
+    assert measurement.share("compute") == 0.5
+    assert Measurement("kerasdist", 1, 8, [1.0]).share("host") == 0
+
+
+def test_logical_cpus_are_the_same_hardware_and_gpus_are_more():
+    strong = [measured(1, 100), measured(4, 90)]
+    assert Bench("x", strong, [], [], True).efficiency(strong[1]) == pytest.approx(0.9)
+    assert Bench("x", strong, [], [], False).efficiency(strong[1]) == pytest.approx(0.225)
+
+
+def test_keras_is_compared_round_by_round():
+    ours = Measurement("kerasdist", 2, 64, [10.0, 20.0, 40.0])
+    keras = Measurement("keras", 2, 64, [5.0, 5.0, 40.0])
+    other = Measurement("keras", 1, 64, [1.0, 1.0, 1.0])
+    bench = Bench("x", [ours], [], [other, keras], True)
+    assert bench.against(ours) == 2.0
+    assert bench.against(Measurement("kerasdist", 2, 128, [1.0, 1.0, 1.0])) is None
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ({"input": 0.4}, "1 device: input-bound: 29% of a step waits for its batch."),
+        ({"all_reduce": 0.44}, "1 device: all-reduce is 31% of a step."),
+        ({"host": 0.5}, "1 device: host-bound: in 34% of a step no device computes."),
+        ({"host": 0.01}, "1 device: compute-bound: 98% of a step, as it should be."),
+    ],
+)
+def test_the_verdict_names_what_holds_a_step_up(split, words):
+    (line,) = verdict(Bench("x", [measured(1, 100, **split)], [], [], True))
+    assert line.startswith(words)
+
+
+def test_the_verdict_on_scaling():
+    one, four = measured(1, 100), measured(4, 60)
+    larger = measured(4, 97, batch_size=256)
+    line = verdict(Bench("x", [one, four], [larger], [], True))[-1]
+    assert line == (
+        "4 logical CPUs deliver 0.60 of what 1 device does on the same cores, so 1 is the limit; "
+        "0.97 with 256 examples a step: take a larger batch."
+    )
+    line = verdict(Bench("x", [one, four], [measured(4, 60, batch_size=256)], [], True))[-1]
+    assert line.endswith("so 1 is the limit: the batch of 64 is small for so many devices.")
+    line = verdict(Bench("x", [one, measured(4, 390)], [], [], False))[-1]
+    assert line == "4 devices: 98% of a perfect speed-up."
+
+
+def test_the_verdict_against_keras():
+    bench = Bench("x", [measured(1, 100)], [], [measured(1, 50, "keras")], True)
+    assert verdict(bench)[-1] == "1 device: 2.00 times the speed of Keras's own fit."
+
+
+def test_the_picture_is_xml_with_a_line_for_each_kind():
+    bench = Bench(
+        "a & b",
+        [measured(1, 100), measured(2, 95)],
+        [measured(2, 98, batch_size=128)],
+        [measured(1, 50, "keras"), measured(2, 20, "keras")],
+        True,
+    )
+    root = ElementTree.fromstring(results.svg(bench))
+    name = "{http://www.w3.org/2000/svg}"
+    lines = [p for p in root.iter(f"{name}path") if p.get("class", "").startswith("line ")]
+    assert len(lines) == 3
+    words = {text.text for text in root.iter(f"{name}text")}
+    assert {"a & b: examples a second", "the same batch", "Keras fit", "devices"} <= words
+
+
+def test_examples_of_docstrings_run():
+    assert doctest.testmod(results).failed == 0
+
+
+def test_the_command(command, tmp_path):
+    classifier_recipe.write(tmp_path / "small")
+    outcome = command(
+        *("bench", "small", "--counts", "1,2", "--against", "keras"),
+        *("--rounds", 2, "--seconds", 0.05),
+    )
+    assert outcome.code == 0, outcome.err
+    content = json.loads((tmp_path / "bench/small/bench.json").read_text())
+    assert [m["devices"] for m in content["strong"]] == [1, 2]
+    assert [(m["devices"], m["batch_size"]) for m in content["weak"]] == [(2, 32)]
+    assert [m["devices"] for m in content["keras"]] == [1, 2]
+    for each in (*content["strong"], *content["weak"]):
+        assert len(each["rounds"]) == 2
+        assert each["examples_per_second"] > 0
+        assert sum(each["seconds_per_step"].values()) > 0
+        assert each["peak_memory"] > 50e6
+        assert each["seconds_to_first_step"] > 0
+    assert content["strong"][0]["efficiency"] == 1
+    assert content["strong"][1]["seconds_per_step"]["all_reduce"] > 0
+    assert content["strong"][0]["seconds_per_step"]["all_reduce"] == 0
+    assert content["strong"][0]["against_keras"] > 0
+    assert "times the speed of Keras's own fit." in outcome.out
+    assert max(map(len, outcome.lines[:12])) <= 80
+    ElementTree.fromstring((tmp_path / "bench/small/bench.svg").read_text())
+
+
+def test_a_training_that_fails_is_said(command, tmp_path):
+    classifier_recipe.write(tmp_path / "small")
+    with (tmp_path / "small/model.py").open("a") as file:
+        file.write("\n\ndef build_model(config):\n    raise ZeroDivisionError('none')\n")
+    outcome = command("bench", "small", "--counts", "1")
+    assert outcome.code == 2
+    assert "while measuring kerasdist on 1 devices: ZeroDivisionError: none" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("--counts 1,x", "Received `--counts 1,x`. Expected numbers of devices"),
+        ("--against kers", "Did you mean 'keras'?"),
+        ("--rounds 0", "Expected a whole number of at least 1."),
+        ("--seconds 0", "Expected a number above 0."),
+        ("--batch-size 3 --counts 1,4", "Expected at least one example a device."),
+    ],
+)
+def test_wrong_options(command, tmp_path, argv, message):
+    classifier_recipe.write(tmp_path / "small")
+    outcome = command("bench", "small", *argv.split())
+    assert outcome.code == 2
+    assert message in outcome.err

@@ -1,0 +1,456 @@
+"""Each private Keras name that `kerasdist.pure` uses: a test that fails when Keras changes it."""
+
+import ast
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src import backend as keras_backend
+
+from kerasdist.models import pure
+from kerasdist.models.contract import Example
+from kerasdist.models.pure import patches
+
+FUTURE = "from __future__ import annotations"
+
+# Every private name in kerasdist/pure, and the test that looks after it.
+COVERED = {
+    "_value": "test_native_variables_are_behind_keras_ones",
+    "_unique_id": "test_native_variables_are_behind_keras_ones",
+    "_loss_tracker": "test_the_loss_tracker_is_a_mean",
+    "_call_has_training_arg": "test_call_passes_training_only_where_it_is_taken",
+    "_flatten_layers": "test_all_layers_include_nested_ones",
+    "_compile_loss": "test_compiled_losses_and_metrics_are_found",
+    "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
+    "_flat_losses": "test_class_number_losses_are_found_with_their_path",
+    "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
+    "_compute_loss": "test_compute_loss_without_a_training_argument_works",
+    "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
+    "_fn_kwargs": "test_losses_of_each_example_are_told_from_others",
+    "_fn": "test_metrics_of_ones_own_do_not_count_as_adding_up",
+    "_apply_weight_decay": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
+    "_backend_update_step": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
+    "_var_key": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
+    "_learning_rate": "test_vectors_of_an_optimizers_variables_are_found",
+    "_use_weight_decay": "test_vectors_of_an_optimizers_variables_are_found",
+    "_variables": "test_vectors_of_an_optimizers_variables_are_found",
+    "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
+    "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
+}
+COVERED_IMPORTS = {
+    "keras.src.backend": "test_masks_travel_on_tensors",
+    "keras.src.backend.common.global_state": (
+        "test_the_global_seed_generator_can_be_set_in_a_thread"
+    ),
+    "keras.src.random.seed_generator.GLOBAL_SEED_GENERATOR": (
+        "test_the_global_seed_generator_can_be_set_in_a_thread"
+    ),
+    "keras.src.random.seed_generator.global_seed_generator": (
+        "test_the_global_seed_generator_can_be_set_in_a_thread"
+    ),
+    "keras.src.backend.tensorflow.optimizer.TFOptimizer": (
+        "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back"
+    ),
+    "keras.src.optimizers.base_optimizer.BaseOptimizer": (
+        "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back"
+    ),
+    "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
+}
+
+
+def test_every_private_name_is_covered():
+    files = sorted(pathlib.Path(pure.__file__).parent.glob("*.py"))
+    tree = ast.parse("\n".join(file.read_text().replace(FUTURE, "") for file in files))
+    own = {
+        node.name if isinstance(node, ast.FunctionDef) else target.id
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.Assign))
+        for target in getattr(node, "targets", [None])
+        if isinstance(node, ast.FunctionDef) or isinstance(target, ast.Name)
+    }
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+    }
+    used |= {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith("_")
+        and not node.value.startswith(("__", "_batch_"))  # no names, or parts of public ones
+        and node.value.isidentifier()
+    }
+    assert used - own == set(COVERED)
+    imports = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("keras.src")
+        for alias in node.names
+    }
+    assert imports == set(COVERED_IMPORTS)
+    for test in {*COVERED.values(), *COVERED_IMPORTS.values()}:
+        assert callable(globals()[test])
+
+
+def dense(loss="mse", **compiled):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", loss, **compiled)
+    return model
+
+
+def forward(model, example, shard=None, training=True):
+    """One forward pass of a built model on its own values."""
+    pure.build_optimizer(model)
+    roles = pure.parts(model)
+    count = tf.constant(len(example.x))
+    shard = shard or pure.Shard(count, count)
+    state = tuple(
+        [tf.convert_to_tensor(v.numpy()) for v in variables]
+        for variables in (roles.trainable, roles.other, roles.seeds)
+    )
+    with pure.patched():
+        return roles, pure.forward(
+            model, roles, state, example, shard=shard, training=training, with_metrics=True
+        )
+
+
+def example(n=4, units=2):
+    x = np.arange(n * 3, dtype="float32").reshape(n, 3) / 10
+    return Example((tf.constant(x),), tf.constant(x), tf.ones((n, units)), None)
+
+
+def test_native_variables_are_behind_keras_ones():
+    variable = keras.Variable([1.0, 2.0])
+    (native,) = pure.Parts((variable,), (), (), (), ()).natives("trainable")
+    assert isinstance(native, tf.Variable)
+    native.assign([3.0, 4.0])
+    np.testing.assert_array_equal(variable.numpy(), [3.0, 4.0])
+    assert isinstance(native._unique_id, str)
+
+
+def test_the_loss_tracker_is_a_mean():
+    model = dense()
+    pure.build(model, example())
+    roles, result = forward(model, example())
+    assert isinstance(model._loss_tracker, keras.metrics.Mean)
+    total, count = result.metrics[0].numpy(), result.metrics[1].numpy()
+    np.testing.assert_allclose(total / count, result.loss.numpy(), rtol=1e-6)
+    assert count == 4
+    for variable, value in zip(roles.metrics, result.metrics, strict=True):
+        variable.assign(value)
+    np.testing.assert_allclose(pure.loss_so_far(model), result.loss, rtol=1e-6)
+
+
+def test_call_passes_training_only_where_it_is_taken():
+    class With(keras.Model):
+        def call(self, x, training=False):
+            return x * (2.0 if training else 1.0)
+
+    class Without(keras.Model):
+        def call(self, x):
+            return x * 3.0
+
+    one = tf.ones((1, 1))
+    assert pure.call(With(), (one,), training=True).numpy().item() == 2.0
+    assert pure.call(With(), (one,), training=False).numpy().item() == 1.0
+    assert pure.call(Without(), (one,), training=True).numpy().item() == 3.0
+
+
+def test_all_layers_include_nested_ones():
+    inner = keras.Sequential([keras.layers.Dense(2, name="deep")])
+    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(1, name="shallow")])
+    assert {"deep", "shallow"} <= {layer.name for layer in pure.all_layers(model)}
+
+
+def test_compiled_losses_and_metrics_are_found():
+    model = dense(metrics=["mae", "accuracy"])
+    assert pure.compiled_metrics(model) == []
+    pure.build(model, example())
+    assert [m.name for m in pure.compiled_metrics(model)] == ["mae", "accuracy"]
+    assert pure.tracked_metrics(model) == []
+    assert dense(loss=None)._compile_loss is None
+
+
+def test_class_number_losses_are_found_with_their_path():
+    inputs = keras.Input((3,))
+    model = keras.Model(
+        inputs, {"kind": keras.layers.Dense(4)(inputs), "size": keras.layers.Dense(1)(inputs)}
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+    model.compile("sgd", {"kind": loss, "size": "mse"})
+    x = tf.ones((2, 3))
+    y = {"kind": tf.constant([1, 2]), "size": tf.ones((2, 1))}
+    pure.build(model, Example((x,), x, y, None))
+    assert pure.sparse_label_outputs(model) == [(("kind",), 0)]
+
+
+def test_add_loss_is_counted_once_and_forgotten():
+    class Adding(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(x))
+            return x
+
+    model = keras.Sequential([keras.Input((3,)), Adding(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    pure.build(model, example())
+    _, first = forward(model, example())
+    _, second = forward(model, example())
+    assert first.used_add_loss
+    assert float(first.loss) == float(second.loss)
+    plain = keras.ops.mean(keras.ops.square(model(example().x) - 1.0)) + tf.reduce_mean(example().x)
+    np.testing.assert_allclose(first.loss, plain, rtol=1e-6)
+
+
+def test_compute_loss_without_a_training_argument_works():
+    class Old(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            return keras.ops.sum(y_pred) * 0 + 5.0
+
+    model = Old([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd")
+    _, result = forward(model, example())
+    assert float(result.loss) == 5.0
+
+
+def own_accuracy(y_true, y_pred):
+    return keras.ops.mean(y_pred)
+
+
+class OwnMetric(keras.metrics.MeanAbsoluteError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("mae", True), (keras.metrics.AUC(), True), (own_accuracy, False), (OwnMetric(), False)],
+)
+def test_metrics_of_ones_own_do_not_count_as_adding_up(metric, expected):
+    model = dense(metrics=[metric])
+    pure.build(model, example())
+    (compiled,) = pure.compiled_metrics(model)
+    assert pure.adds_up(compiled) is expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ("mse", False),
+        (keras.losses.CosineSimilarity(), False),
+        (keras.losses.CosineSimilarity(axis=0), True),
+        (keras.losses.Circle(), True),
+        (keras.losses.Dice(), True),
+        (type("Own", (keras.losses.MeanSquaredError,), {"call": lambda *_: 0.0})(), True),
+    ],
+)
+def test_losses_of_each_example_are_told_from_others(loss, expected):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.compile("sgd", loss)
+    spec = tf.TensorSpec((None, 2))
+    pure.build(model, Example((spec,), spec, spec, None))
+    assert pure.has_own_loss(model) is expected
+
+
+def test_an_optimizer_is_built_in_the_scope_it_was_made_in():
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        model.compile("adam", "mse")
+    pure.build_optimizer(model)
+    natives = pure.parts(model).natives("optimizer")
+    assert all(isinstance(v, tf.distribute.DistributedValues) for v in natives)
+
+
+def test_a_seed_generator_is_known_by_the_name_of_its_variable():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    generator, number = keras.random.SeedGenerator(0), keras.Variable(0.0)
+    pure.adopt(model, [generator.state, number])
+    roles = pure.parts(model)
+    assert roles.seeds[-1] is generator.state
+    assert roles.other[-1] is number
+
+
+def test_draws_for_rows_repeat_one_and_keras_is_put_back():
+    before = dict(vars(keras_backend.random)), keras.layers.BatchNormalization.call
+    with pure.rows_alike(4) as draws:
+        noise = keras.random.normal((4, 3), seed=1).numpy()
+        kept = keras.random.dropout(tf.ones((4, 8)), 0.5, seed=1).numpy()
+        other = keras.random.uniform((5, 3), seed=1).numpy()
+        assert draws.are_alike
+        keras.random.shuffle(tf.range(4), seed=1)
+        assert not draws.are_alike
+    assert (noise == noise[0]).all()
+    assert (kept == kept[0]).all()
+    assert 0 < kept[0].sum() < 16
+    assert not (other == other[0]).all()
+    assert before == (dict(vars(keras_backend.random)), keras.layers.BatchNormalization.call)
+
+
+def test_optimizer_methods_of_tensorflow_are_replaced_and_put_back():
+    names = [*patches._FUNCTIONAL, "_var_key"]
+    before = [vars(patches.TFOptimizer)[name] for name in names]
+    with pure.patched(), pure.patched():
+        inside = [vars(patches.TFOptimizer)[name] for name in names]
+    assert all(a is not b for a, b in zip(before, inside, strict=True))
+    assert [vars(patches.TFOptimizer)[name] for name in names] == before
+    for name in patches._FUNCTIONAL:
+        assert name in vars(patches.BaseOptimizer)
+    assert issubclass(keras.optimizers.Optimizer, patches.TFOptimizer)
+
+
+def test_callbacks_that_watch_batches_are_told_from_others(tmp_path):
+    callbacks = keras.callbacks
+    assert pure.wants_batches(callbacks.TerminateOnNaN(), "train")
+    assert pure.wants_batches(callbacks.LambdaCallback(on_train_batch_end=print), "train")
+    assert not pure.wants_batches(callbacks.LambdaCallback(on_epoch_end=print), "train")
+    assert not pure.wants_batches(callbacks.EarlyStopping(), "train")
+    path = str(tmp_path / "a.keras")
+    assert not pure.wants_batches(callbacks.ModelCheckpoint(path), "train")
+    assert pure.wants_batches(callbacks.ModelCheckpoint(path, save_freq=3), "train")
+    assert pure.wants_batches(callbacks.LambdaCallback(on_train_batch_end=print), "train")
+    assert not pure.wants_batches(callbacks.LambdaCallback(on_train_batch_end=print), "test")
+    assert not pure.wants_batches(callbacks.BackupAndRestore(path), "train")
+    assert pure.wants_batches(callbacks.BackupAndRestore(path, save_freq=3), "train")
+    assert pure.wants_batches(callbacks.LambdaCallback(on_predict_batch_end=print), "predict")
+    assert not pure.wants_batches(callbacks.LambdaCallback(on_predict_batch_end=print), "test")
+
+
+def test_the_epoch_that_a_backup_was_taken_at(tmp_path):
+    def make():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    model, x = make(), np.ones((2, 1))
+    assert pure.initial_epoch(model) == 0
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path), delete_checkpoint=False)
+    model.fit(x, x, epochs=3, verbose=0, callbacks=[backup])
+    restored = make()
+    backup.set_model(restored)
+    backup.on_train_begin()
+    assert pure.initial_epoch(restored) == 3
+
+
+def test_masks_travel_on_tensors():
+    outputs = keras.layers.Embedding(5, 2, mask_zero=True)(np.array([[1, 0]]))
+    np.testing.assert_array_equal(pure.get_mask(outputs), [[True, False]])
+    plain = tf.ones((1, 2))
+    assert pure.get_mask(plain) is None
+    pure.set_mask(plain, tf.constant([[True, False]]))
+    assert pure.get_mask(plain) is not None
+
+
+def test_a_new_thread_has_keras_settings_and_no_graph():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    generator = pure.share_global_seed_generator()
+
+    def look():
+        is_same = pure.share_global_seed_generator() is generator
+        return keras.config.dtype_policy().name, tf.executing_eagerly(), is_same
+
+    seen = []
+    tf.function(lambda: seen.append(pure.in_new_thread(look)))()
+    assert seen == [("mixed_bfloat16", True, True)]
+    with pytest.raises(ZeroDivisionError):
+        pure.in_new_thread(lambda: 1 / 0)
+
+
+def test_the_global_seed_generator_can_be_set_in_a_thread():
+    import threading
+
+    generator = pure.share_global_seed_generator()
+    seen = []
+
+    def in_thread():
+        pure.use_global_seed_generator(generator)
+        seen.append(pure.share_global_seed_generator())
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+    assert seen == [generator]
+    state = pure.parts(dense()).seeds[-1]
+    before = state.numpy().copy()
+    keras.random.normal((2,))
+    assert not np.array_equal(before, state.numpy())
+
+
+def test_a_policy_is_put_back_to_what_it_was():
+    pure.variables.global_state.set_global_attribute("dtype_policy", None)
+    with pure.dtype_policy("mixed_bfloat16"):
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    keras.config.set_floatx("float64")  # followed only while no policy was set
+    assert keras.config.dtype_policy().name == "float64"
+    keras.config.set_floatx("float32")
+
+
+def test_losses_use_the_replaced_reduction_and_scaling():
+    """Inside a strategy Keras divides by the replicas; patched, it does not."""
+    strategy = tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    )
+
+    def replica():
+        return keras.losses.MeanSquaredError()(tf.zeros((2, 1)), tf.ones((2, 1)))
+
+    def run():
+        return strategy.experimental_local_results(strategy.run(replica))[0].numpy()
+
+    assert run() == 0.5
+    with pure.patched():
+        assert run() == 1.0
+    assert run() == 0.5
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight", "sum_over_batch_size"])
+def test_weighted_parts_of_a_loss_add_up_to_the_whole(reduction):
+    """Two shards of 3 and 1 examples: each loss times its weight, added, is the batch's."""
+    loss = keras.losses.MeanSquaredError(reduction=reduction)
+    y, outputs = tf.zeros((4, 1)), tf.constant([[1.0], [2.0], [3.0], [4.0]])
+    weights = tf.constant([1.0, 0.5, 2.0, 4.0])
+    whole = float(loss(y, outputs, weights))
+    total = 0.0
+    denominators = [tf.reduce_sum(weights)]
+    for rows in (slice(0, 3), slice(3, 4)):
+        count = tf.shape(outputs[rows])[0]
+        shard = pure.Shard(count, tf.constant(4), denominators)
+        with pure.patched(), pure.tracing(shard):
+            part = loss(y[rows], outputs[rows], weights[rows])
+        total += float(shard.weight) * float(part)
+    np.testing.assert_allclose(total, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [
+        (keras.optimizers.SGD(0.1), 0),
+        (keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9), momentum=0.9), 1),
+        (keras.optimizers.Adam(0.1, amsgrad=True), 3),
+        (keras.optimizers.AdamW(0.1, weight_decay=0.1), 2),
+        (keras.optimizers.RMSprop(0.1, momentum=0.5, centered=True), 3),
+        (keras.optimizers.Lion(0.1), 1),
+    ],
+)
+def test_vectors_of_an_optimizers_variables_are_found(optimizer, slots):
+    model = dense()
+    optimizer.build(model.trainable_variables)
+    model.compile(optimizer, "mse")
+    joined = pure.join(optimizer, pure.parts(model))
+    vectors = [numbers for numbers in joined.numbers["optimizer"] if len(numbers) > 1]
+    assert len(vectors) == slots
+    assert sorted(i for n in joined.numbers["optimizer"] for i in n) == list(
+        range(len(optimizer.variables))
+    )
+    for numbers in vectors:  # One of each variable, in order, and of one kind.
+        own = [optimizer.variables[i] for i in numbers]
+        assert [v.shape for v in own] == [v.shape for v in model.trainable_variables]
+        assert len({v.path.rsplit("_", 1)[-1] for v in own}) == 1
+    if optimizer.weight_decay:
+        optimizer.built = False
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        assert pure.join(optimizer, pure.parts(model)) is None

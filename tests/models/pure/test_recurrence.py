@@ -1,0 +1,169 @@
+"""GRU and LSTM as one operation over time: Keras's maths, in every use of the layers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasdist
+from kerasdist.models.pure import recurrence
+
+CASES = [
+    {},
+    {"return_sequences": True},
+    {"return_sequences": True, "go_backwards": True},
+    {"return_sequences": True, "return_state": True},
+    {"use_bias": False},
+    {"zero_output_for_mask": True, "return_sequences": True},
+]
+
+
+def results(layer, inputs, mask, initial_state, loop=None):
+    """The layer's outputs and gradients, with its own loop or another, in a compiled function."""
+    variables = [v.value for v in layer.trainable_variables]
+    states = [tf.constant(state) for state in initial_state]
+
+    @tf.function
+    def compute(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, *states])
+            if loop:
+                outputs = loop(layer, inputs, states, mask)
+            else:
+                outputs = layer.inner_loop(inputs, states, mask)
+            loss = tf.add_n([tf.reduce_sum(tf.sin(t)) for t in tf.nest.flatten(outputs)])
+        return tf.nest.flatten(outputs), tape.gradient(loss, [inputs, *states, *variables])
+
+    return [tensor.numpy() for part in compute(tf.constant(inputs)) for tensor in part]
+
+
+MASKS = {
+    "none": None,
+    "at the end": np.arange(5) < np.array([[5], [2], [4]]),
+    "anywhere": np.array([[0, 1, 0, 1, 1], [1, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool),
+}
+
+
+@pytest.mark.parametrize("masked", MASKS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((keras.layers.GRU, options) for options in CASES),
+        *((keras.layers.LSTM, options) for options in CASES),
+    ],
+)
+def test_outputs_and_gradients_are_kerass(kind, options, masked):
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(3, 5, 4))
+    mask = MASKS[masked]
+    mask = None if mask is None else tf.constant(mask)
+    layer = kind(6, dtype="float64", bias_initializer="random_normal", **options)
+    layer.build(inputs.shape)
+    states = [random.normal(size=(3, 6)) for _ in tf.nest.flatten(layer.state_size)]
+    assert recurrence.is_quick(layer)
+    theirs = results(layer, inputs, mask, states)
+    ours = results(layer, inputs, mask, states, recurrence.loop)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_a_gradient_of_a_gradient_is_kerass(kind):
+    inputs = np.random.default_rng(0).normal(size=(3, 5, 4))
+    layer = kind(6, dtype="float64")
+    layer.build(inputs.shape)
+    states = [tf.zeros((3, 6), tf.float64) for _ in tf.nest.flatten(layer.state_size)]
+    variables = [v.value for v in layer.trainable_variables]
+
+    @tf.function
+    def penalised(inputs, loop):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                loss = tf.reduce_sum(tf.sin(loop(layer, inputs, states, None)[1]))
+            penalty = tf.reduce_sum(tf.square(inner.gradient(loss, inputs)))
+        return outer.gradient(penalty, variables)
+
+    both = [
+        penalised(tf.constant(inputs), loop)
+        for loop in (recurrence.loop, lambda layer, *args: layer.inner_loop(*args))
+    ]
+    for a, b in zip(*both, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_one_trace_serves_batches_of_every_size_and_length(kind):
+    layer = kind(6, dtype="float64", return_sequences=True)
+    layer.build((None, None, 4))
+    spec = tf.TensorSpec((None, None, 4), tf.float64)
+
+    @tf.function(input_signature=[spec])
+    def outputs(inputs):
+        states = layer.get_initial_state(tf.shape(inputs)[0])
+        return recurrence.loop(layer, inputs, states, None)[1]
+
+    for shape in ((3, 5, 4), (1, 2, 4), (4, 1, 4)):
+        inputs = np.random.default_rng(0).normal(size=shape)
+        np.testing.assert_allclose(outputs(inputs), layer(inputs), rtol=1e-11, atol=1e-13)
+
+
+class OwnCell(keras.layers.GRUCell):
+    pass
+
+
+class OwnLayer(keras.layers.LSTM):
+    pass
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras.layers.GRU(4, dropout=0.1),
+        keras.layers.LSTM(4, recurrent_dropout=0.1),
+        keras.layers.GRU(4, unroll=True),
+        keras.layers.GRU(4, reset_after=False),
+        keras.layers.GRU(4, activation="relu"),
+        keras.layers.LSTM(4, recurrent_activation="hard_sigmoid"),
+        keras.layers.GRU(4, dtype="mixed_bfloat16"),
+        keras.layers.RNN(OwnCell(4)),
+        OwnLayer(4),
+    ],
+)
+def test_others_are_left_to_keras(layer):
+    layer.build((2, 5, 3))
+    assert not recurrence.is_quick(layer)
+
+
+def recurrent(kind):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((None, 3)),
+            keras.layers.Masking(),
+            keras.layers.Bidirectional(kind(5)),
+            keras.layers.Dense(2),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    return model
+
+
+@pytest.mark.parametrize(("kind", "devices"), [(keras.layers.GRU, 2), (keras.layers.LSTM, 1)])
+def test_a_fit_uses_it_and_equals_keras(kind, devices, monkeypatch):
+    used = []
+    quick = recurrence.loop
+    monkeypatch.setattr(recurrence, "loop", lambda *args: used.append(args) or quick(*args))
+    random = np.random.default_rng(0)
+    x = random.normal(size=(16, 7, 3)).astype("float32")
+    x[:8, 4:] = 0
+    y = random.integers(0, 2, 16)
+    ours, theirs, keras_loop = recurrent(kind), recurrent(kind), kind.inner_loop
+    options = {"epochs": 3, "batch_size": 8, "shuffle": False}
+    kerasdist.fit(ours, (x, y), **options, devices=devices)
+    assert used
+    assert kind.inner_loop is keras_loop
+    theirs.fit(x, y, **options, verbose=0)
+    for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
