@@ -30,6 +30,27 @@ class InexactLossError(KerasdistError):
     """
 
 
+class RunFailedError(KerasdistError):
+    """A run that had started could not continue; what it had saved is kept.
+
+    Example:
+        >>> from kerasdist.errors import KerasdistError, RunFailedError
+        >>> issubclass(RunFailedError, KerasdistError)
+        True
+    """
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none.
+
+    Example:
+        >>> first_line(ValueError("bad shape\\nwith a long story")), first_line(ValueError())
+        ('bad shape', 'ValueError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def closest(name: str, known) -> str:
     """` Did you mean 'x'?` when a known name is near, else nothing."""
     from difflib import get_close_matches

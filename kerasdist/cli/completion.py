@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kerasdist.cli import options, run_options
-from kerasdist.cli.commands import launch
+from kerasdist.cli.commands import launch, new
 from kerasdist.cli.commands import runs as listing
 from kerasdist.cli.options import OUTPUT_OPTIONS
 from kerasdist.cli.parser import Option, Options, choices
@@ -149,7 +149,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "predict": (_runs, lambda given: run_options.PREDICT_OPTIONS),
     "export": (_runs, lambda given: run_options.EXPORT_OPTIONS),
     "runs": (_runs, lambda given: listing.OPTIONS),
-    "new": (list, lambda given: scaffold.OPTIONS),
+    "new": (list, lambda given: new.OPTIONS),
     "devices": (list, lambda given: {}),
     "doctor": (list, lambda given: {}),
     "completion": (lambda: SCRIPTS, lambda given: {}),

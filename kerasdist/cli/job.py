@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from kerasdist import __version__
@@ -11,6 +12,7 @@ from kerasdist.devices import cluster, gpus
 from kerasdist.devices.placement import place, resolve_names
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
+from kerasdist.runs.folder import CONFIG, read_config
 
 # The options that `kerasdist.fit` takes as they are.
 FIT_OPTIONS = (
@@ -96,3 +98,9 @@ def names_of(run: dict[str, Any]) -> list[str]:
     if cluster.current() is not None:
         return list(place(run["devices"], soft=run["soft_placement"]).names)  # Joins the others.
     return list(resolve_names(run["devices"], soft=run["soft_placement"]))
+
+
+def recipe_of(run: Path) -> Recipe | None:
+    """The recipe of a run with the run's settings; None if it was trained without one."""
+    config = read_config(run) or {}
+    return load_recipe(run / CONFIG) if "recipe" in config else None

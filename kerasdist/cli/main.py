@@ -197,13 +197,9 @@ def _runs(argv: list[str]) -> int:
 
 
 def _new(argv: list[str]) -> int:
-    from kerasdist.recipes import scaffold
+    from kerasdist.cli.commands import new
 
-    folder, parsed = scaffold.parse(argv)
-    files = scaffold.create(folder, parsed["template"])
-    if not parsed["quiet"]:
-        print(*(str(path) for path in files), f"next: kerasdist fit {folder}", sep="\n")
-    return 0
+    return new.new(argv)
 
 
 def _devices(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -400,3 +401,43 @@ def _is_no_announcement(record: logging.LogRecord) -> bool:
 
 
 logical_cpus_from_environment()
+
+
+def resolve_shards(shards: Any, num_replicas: int, deterministic: bool) -> int:
+    """The number of shards: given, or the replicas (at least 4 of them when deterministic)."""
+    if shards is None:
+        if not deterministic:
+            return num_replicas
+        shards = num_replicas
+        while shards < 4:
+            shards *= 2
+        return shards
+    if not isinstance(shards, numbers.Integral) or isinstance(shards, bool) or shards < 1:
+        raise KerasdistError(
+            f"Received `shards={shards!r}`. Expected a whole number of at least 1. Give a multiple "
+            f"of the devices, for example `shards={num_replicas}`."
+        )
+    if shards % num_replicas:
+        fitting = [n for n in range(1, shards + 1) if shards % n == 0]
+        raise KerasdistError(
+            f"Received `shards={shards}` on {num_replicas} devices. Expected a multiple of the "
+            f"devices. {shards} shards run on {_listed(fitting)} devices; or take "
+            f"`shards={num_replicas * -(-shards // num_replicas)}`."
+        )
+    per_replica = shards // num_replicas
+    if deterministic and num_replicas > 1 and per_replica & (per_replica - 1):
+        fitting = [
+            n
+            for n in range(1, shards + 1)
+            if shards % n == 0 and (n == 1 or (shards // n) & (shards // n - 1) == 0)
+        ]
+        raise KerasdistError(
+            f"Received `shards={shards}` on {num_replicas} devices with `deterministic=True`. "
+            "Expected shards / devices to be a power of two, or one device: only then the order of "
+            f"additions is the same. {shards} shards run on {_listed(fitting)} devices."
+        )
+    return shards
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(str(n) for n in numbers)

@@ -21,9 +21,10 @@ from kerasdist.engine import compiled_loop, observations, sums, updates
 from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, REACHED, Outcome, over_batches
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
-from kerasdist.engine.shards import Cut, Piece, Seeds, weigh_classes
+from kerasdist.engine.shards import Cut, Piece, Seeds
 from kerasdist.engine.state import State, vectors
 from kerasdist.models import pure
+from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.contract import Example, read
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
@@ -14,6 +13,7 @@ from kerasdist.engine import sums
 from kerasdist.engine.sums import SMALL
 from kerasdist.models import pure
 from kerasdist.models.contract import Example
+from kerasdist.models.state_rules import MEAN, SAME, SUM
 
 
 def leaves(structure: Any) -> list[Any]:
@@ -143,11 +143,6 @@ class Seeds:
             alg="philox",
         )
         return tf.unstack(states, self._num_generators)
-
-
-# How the new values of a state variable in the shards make the one of the whole batch: their mean
-# by examples, the same in all of them (then shard 0's), or the old value plus all changes.
-MEAN, SAME, SUM = "mean", "same", "sum"
 
 
 class StateTerms:
@@ -345,23 +340,3 @@ def with_masks(structure: Any, rows: Sequence[tf.Tensor | None]) -> Any:
         if mask is not None:
             pure.set_mask(tensor, mask)
     return tf.nest.pack_sequence_as(structure, outputs)
-
-
-def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:
-    """Multiplies the sample weights by the weight of each example's class, as Keras does."""
-    if not class_weight:
-        return example
-    y = tf.convert_to_tensor(example.y)
-    if y.shape.rank > 1 and y.shape[-1] != 1:
-        y = tf.argmax(y, axis=-1)
-    elif y.shape.rank > 1:
-        y = tf.squeeze(y, axis=-1)
-    table = [class_weight.get(i, 1.0) for i in range(max(class_weight) + 1)]
-    # Classes past the table weigh 1.
-    y = tf.cast(y, tf.int64)
-    known = tf.minimum(y, len(table) - 1)
-    weights = tf.gather(tf.constant(table, keras.config.floatx()), known)
-    weights = tf.where(y < len(table), weights, tf.ones_like(weights))
-    if example.sample_weight is not None:
-        weights = weights * tf.cast(example.sample_weight, weights.dtype)
-    return Example(example.args, example.x, example.y, weights)

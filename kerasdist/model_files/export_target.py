@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import KerasdistError
-from kerasdist.runs.folder import write_json
+from kerasdist.runs.atomic import write_json
 
 FOLDER, RECORDS = "export", "exports.json"
 NAMES = {

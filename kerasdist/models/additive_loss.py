@@ -12,11 +12,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.engine.shards import MEAN, SAME, SUM
 from kerasdist.errors import InexactLossError, KerasdistError
 from kerasdist.models import pure
 from kerasdist.models.contract import Example, read
 from kerasdist.models.pure.alike import compilation
+from kerasdist.models.state_rules import MEAN, SAME, SUM
 
 # As many examples as this of the first batch, in two parts of different sizes.
 _ROWS = 61

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.engine.shards import weigh_classes
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.models import graphs, pure
+from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.contract import Example, fields_read, read, targets_read
 
 

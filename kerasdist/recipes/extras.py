@@ -15,15 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerasdist.errors import KerasdistError
-from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs import folder
-
-
-def recipe_of(run: Path) -> Recipe | None:
-    """The recipe of a run with the run's settings; None if it was trained without one."""
-    config = folder.read_config(run) or {}
-    return recipes.load_recipe(run / folder.CONFIG) if "recipe" in config else None
 
 
 def _part(recipe: Recipe | None, name: str) -> Any:

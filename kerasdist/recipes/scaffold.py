@@ -1,13 +1,10 @@
-"""`kerasdist new`: a recipe to start from. Imports no TensorFlow."""
+"""A new recipe, copied from a template. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-from kerasdist.cli.options import parse_options
-from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.recipe import bundled
 
@@ -23,20 +20,6 @@ README = """\
 - `model.py`: the network; `features` and `targets` name the fields of the data that it reads.
 - `config.py`: every setting; each is an option of `kerasdist fit`.
 """
-
-# A text, not one of the names: these are folders, and a wrong one gets a guess.
-OPTIONS = {"template": Option(str, "image", "what to start from: image or audio")}
-
-
-def parse(argv: list[str]) -> tuple[Path, dict[str, Any]]:
-    """`kerasdist new NAME [options]`."""
-    if not argv or argv[0].startswith("-"):
-        parse_options(OPTIONS, argv, "kerasdist new NAME")  # Help, or what is wrong with an option.
-        raise KerasdistError(
-            "Received no name. Expected `kerasdist new NAME`. Name the folder of the new recipe, "
-            "for example flowers."
-        )
-    return Path(argv[0]).expanduser(), parse_options(OPTIONS, argv[1:], "kerasdist new NAME")
 
 
 def templates() -> dict[str, Path]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from kerasdist.reports import html as frame
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series
+from kerasdist.runs.metrics_log import is_higher_better
 from kerasdist.runs.reading import Run, curve
-from kerasdist.training.progress.announcements import is_higher_better
 
 # More lines than this cannot be told apart.
 MOST_RUNS = NUM_COLOURS * NUM_DASHES

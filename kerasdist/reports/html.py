@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from kerasdist.reports.plots import Series, plot
@@ -110,18 +108,6 @@ def page(title: str, body: Iterable[str]) -> str:
         + "\n".join(part for part in body if part)
         + "\n</main>\n</body>\n</html>\n"
     )
-
-
-def write(path: Path, text: str) -> None:
-    """Writes beside the file and renames; nothing half-written takes room on a full disk."""
-    draft = path.with_name(f".{path.name}.tmp")
-    try:
-        # Names of files may hold bytes that are no text.
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(draft, path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def text_of(value: Any) -> str:

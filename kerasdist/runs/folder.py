@@ -12,22 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs import ownership
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.training.progress.reporter import as_json
+from kerasdist.runs import ownership
+from kerasdist.runs.atomic import as_json, write_json, write_text
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 MODEL, ENVIRONMENT = "model.json", "environment.json"
 BEST, FINAL = "best.keras", "final.keras"
+REPORT = "report.html"
 # What a run that has not trained a step may hold.
 _BEFORE_TRAINING = {CONFIG, MODEL, ENVIRONMENT, "lock", "checkpoints"}
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes beside the file and renames: a reader never sees half of it."""
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(as_json(content, indent=2) + "\n")
-    os.replace(draft, path)
 
 
 def weights_sha256(model) -> str:
@@ -129,9 +123,7 @@ class RunFolder:
         if content.startswith(kept):  # As a rule: this needs no room on a full disk.
             os.truncate(path, len(kept.encode()))
             return
-        draft = path.with_name(".metrics.jsonl.tmp")
-        draft.write_text(kept)
-        os.replace(draft, path)
+        write_text(path, kept)
 
     def note_not_finite(self, **fields: Any) -> None:
         """Writes nan.json: the step, the replica, and the batch to look at."""

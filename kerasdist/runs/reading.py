@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.runs import folder
-from kerasdist.training.progress.announcements import is_higher_better, monitored
 from kerasdist.runs.lock import LOCK
+from kerasdist.runs.metrics_log import is_higher_better, monitored
 from kerasdist.runs.processes import is_alive
 
 EVALUATION = "evaluation.json"

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasdist import __version__, reports
+from kerasdist import __version__
 from kerasdist.data.feed import Feed, element_spec, first_batch, preparation, translate
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import place
@@ -24,6 +24,7 @@ from kerasdist.model_files.weights import load_into
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.additive_loss import state_rules
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.reports import live as reports
 from kerasdist.runs import architecture, identity, provenance
 from kerasdist.runs.checkpoints.recovery import (
     Recovery,

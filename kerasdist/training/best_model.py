@@ -9,7 +9,7 @@ from typing import Any
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.folder import BEST, RunFolder
-from kerasdist.training.progress.announcements import is_higher_better, monitored
+from kerasdist.runs.metrics_log import is_higher_better, monitored
 
 
 class BestModel:

@@ -15,8 +15,8 @@ from kerasdist.data.feed import Feed, translate
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
+from kerasdist.runs.atomic import as_number
 from kerasdist.training.callbacks import Hooks
-from kerasdist.training.progress.reporter import as_number
 
 
 def test(

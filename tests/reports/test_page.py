@@ -19,11 +19,11 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist import reports
 from kerasdist.cli import main
 from kerasdist.cli.commands import fit as fit_module
 from kerasdist.evaluation import examples
 from kerasdist.reports import comparison, html, page, pictures, plots
+from kerasdist.reports import live as reports
 from kerasdist.runs import reading
 from tests import classifier_recipe, run_folders
 
@@ -377,7 +377,7 @@ def test_a_page_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(reports.frame.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     assert not reports.write(folder)
     assert sorted(os.listdir(folder)) == before  # No draft takes room.
 
@@ -407,7 +407,7 @@ def test_pages_during_a_run_take_next_to_none_of_its_time(tmp_path, monkeypatch)
 
 def test_reports_are_written_without_tensorflow():
     program = (
-        "import sys, kerasdist.reports, kerasdist.listing\n"
+        "import sys, kerasdist.reports.live, kerasdist.cli.commands.runs\n"
         "print({'tensorflow', 'keras', 'numpy', 'rich'} & set(sys.modules))"
     )
     variables = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}

@@ -13,12 +13,12 @@ import threading
 import time
 
 import pytest
-from tests.faulty_files import DEAD_PID, run_script, without_tensorflow
 
 from kerasdist import KerasdistError
 from kerasdist.runs import lock as locks
 from kerasdist.runs.lock import RunLock, RunLockedError
 from kerasdist.runs.processes import is_alive
+from tests.faulty_files import DEAD_PID, run_script, without_tensorflow
 
 HOLD = """
 import sys, time

@@ -16,13 +16,14 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from tests.faulty_files import contents
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.runs import lock, ownership, folder as runs
+from kerasdist.runs import folder as runs
+from kerasdist.runs import lock, ownership
 from kerasdist.runs.checkpoints import Files, Store
 from kerasdist.training.loop import Loop
+from tests.faulty_files import contents
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.normal(size=(40, 4)).astype("float32")
@@ -520,7 +521,9 @@ def test_a_removed_folder_is_made_again(tmp_path, whole, longer, capsys, parent_
 def test_if_the_best_model_is_lost_the_best_since_then_is_kept(tmp_path, monkeypatch):
     run = tmp_path / "run"
     losses = iter([0.1, 2.0, 1.0, 3.0])
-    monkeypatch.setattr("kerasdist.training.loop.metric_results", lambda engine: {"loss": next(losses)})
+    monkeypatch.setattr(
+        "kerasdist.training.loop.metric_results", lambda engine: {"loss": next(losses)}
+    )
     log = Loop._log
     weights = {}
 

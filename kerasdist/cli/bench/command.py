@@ -20,7 +20,7 @@ from kerasdist.cli.job import Job
 from kerasdist.cli.options import FitOptions
 from kerasdist.errors import KerasdistError
 from kerasdist.runs import provenance
-from kerasdist.training.progress.reporter import as_json
+from kerasdist.runs.atomic import as_json
 
 JSON, PICTURE = "bench.json", "bench.svg"
 # A round has at least so many steps.

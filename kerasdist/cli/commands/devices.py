@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kerasdist.devices import gpus
 from kerasdist.devices.placement import Device, list_devices
-from kerasdist.training.progress.reporter import as_json
+from kerasdist.runs.atomic import as_json
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

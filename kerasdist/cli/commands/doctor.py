@@ -15,8 +15,8 @@ import numpy as np
 from kerasdist.devices import gpus
 from kerasdist.devices.placement import list_devices, logical_cpus_if_more
 from kerasdist.runs import provenance
+from kerasdist.runs.atomic import as_json
 from kerasdist.training import api
-from kerasdist.training.progress.reporter import as_json
 
 FAILED = 1
 

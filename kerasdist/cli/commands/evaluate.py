@@ -19,8 +19,9 @@ from kerasdist.model_files.loading import load
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture, folder
+from kerasdist.runs.atomic import as_json
 from kerasdist.training import inference
-from kerasdist.training.progress.reporter import as_json, as_text
+from kerasdist.training.progress.reporter import as_text
 
 # A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
 MOST_COLUMNS = 20

@@ -19,7 +19,7 @@ from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import failed, first_line
 from kerasdist.models.contract import read
 from kerasdist.runs import architecture, folder
-from kerasdist.training.progress.reporter import as_json
+from kerasdist.runs.atomic import as_json
 
 NUM_CHECKED = 256
 

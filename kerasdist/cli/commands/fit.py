@@ -11,19 +11,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist import reports
 from kerasdist.cli.job import FIT_OPTIONS, Job, names_of
 from kerasdist.cli.options import FitOptions
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.evaluation import examples
+from kerasdist.reports import live as reports
 from kerasdist.runs import folder as runs
 from kerasdist.runs import ownership
+from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.lock import RunLock, RunLockedError
+from kerasdist.runs.reading import EVALUATION
 from kerasdist.training import api
 from kerasdist.training.progress import announcements
-from kerasdist.training.progress.reporter import Reporter, as_json, mode_of
+from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.signals import Terminated
 
 
@@ -190,7 +192,7 @@ def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
     if not reports.write(path, status="finished"):
-        reporter.warn(f"{path / reports.REPORT} could not be written")
+        reporter.warn(f"{path / runs.REPORT} could not be written")
 
 
 def _look_at_examples(
@@ -202,7 +204,7 @@ def _look_at_examples(
     found = examples.evaluate(history.model, data, job.recipe, device)
     if found is not None:
         ownership.ensure(path)
-        reports.write_text(path / reports.EVALUATION, as_json({**found, "steps": steps}))
+        write_text(path / EVALUATION, as_json({**found, "steps": steps}))
 
 
 def _described(job: Job, data: Any) -> str:

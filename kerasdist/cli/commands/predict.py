@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasdist.cli.job import names_of
+from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
 from kerasdist.model_files.loading import load
@@ -17,8 +17,8 @@ from kerasdist.models.contract import Model, fields_read, read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture, folder
+from kerasdist.runs.atomic import as_json
 from kerasdist.training import inference
-from kerasdist.training.progress.reporter import as_json
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FILES_AT_ONCE = 128
@@ -29,7 +29,7 @@ MOST_VALUES = 10
 def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     """`kerasdist predict`."""
     names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
-    recipe = extras.recipe_of(run)
+    recipe = recipe_of(run)
     suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
     paths = find(files, suffixes)
     model = load(run, options["which"])

@@ -14,8 +14,8 @@ from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.reports import comparison, html
 from kerasdist.runs import folder as runs
+from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.reading import Run, read
-from kerasdist.training.progress.reporter import as_json
 
 DEFAULT_FOLDER = Path("runs")
 # Runs lie in runs/NAME/NNNN: what is far below a folder is something else's.
@@ -142,7 +142,7 @@ def _write_page(path: Path, found: Sequence[Run]) -> None:
             "Choose another, for example comparison.html."
         )
     try:
-        html.write(path, comparison.render([read(run.path) for run in found]))
+        write_text(path, comparison.render([read(run.path) for run in found]))
     except OSError as error:
         raise KerasdistError(
             f"Received `--html {path}`, which cannot be written: {error.strerror}. Expected a file "

@@ -15,8 +15,8 @@ from kerasdist.cli.options import FitOptions
 from kerasdist.devices.placement import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
 from kerasdist.runs import folder
+from kerasdist.runs.atomic import as_json
 from kerasdist.training import api
-from kerasdist.training.progress.reporter import as_json
 
 # Differences that float32 rounding explains after a few steps, relative to the largest weight.
 VERIFY_TOLERANCE = 1e-4

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kerasdist.training import arguments
+from kerasdist.devices.placement import Placement, resolve_shards
+from kerasdist.errors import KerasdistError
 from kerasdist.runs import circumstances
 from kerasdist.runs.checkpoints import Checkpoint, Store
-from kerasdist.devices.placement import Placement
-from kerasdist.errors import KerasdistError
-from kerasdist.runs.ownership import NotOwnFolderError, OwnFolder
-from kerasdist.runs.folder import read_config
 from kerasdist.runs.checkpoints.background import BackgroundSaver
+from kerasdist.runs.folder import read_config
+from kerasdist.runs.ownership import NotOwnFolderError, OwnFolder
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_SAVE_EVERY = 1000
@@ -156,9 +155,9 @@ def choose_shards(given: Any, placement: Placement, deterministic: bool, run_dir
         own = kept_shards(Path(path).expanduser()) if placement.is_chief else None
         (kept,) = placement.of_chief(own or 0)
     if not kept:
-        return arguments.resolve_shards(given, placement.num_replicas, deterministic)
+        return resolve_shards(given, placement.num_replicas, deterministic)
     try:
-        return arguments.resolve_shards(kept, placement.num_replicas, deterministic)
+        return resolve_shards(kept, placement.num_replicas, deterministic)
     except KerasdistError as error:
         raise KerasdistError(f"{error} The run in {path} was begun with {kept}.") from None
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from kerasdist.errors import KerasdistError
 from kerasdist.runs.checkpoints import manifests
 from kerasdist.runs.checkpoints.files import CHUNK, CREATE, READ, Files
 from kerasdist.runs.checkpoints.manifests import ARRAYS, MANIFEST, BrokenError, Entry, Manifest
-from kerasdist.errors import KerasdistError
 from kerasdist.runs.processes import is_alive
 
 STEP = re.compile(r"step-([0-9]{8,})")

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs.folder import BEST, CONFIG, FINAL, METRICS, read_config
+from kerasdist.runs.folder import BEST, CONFIG, FINAL, REPORT, read_config
+from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
-REPORT = "report.html"
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
 _MOST_DEVICES = 4
-
-
-def is_higher_better(name: str) -> bool:
-    """Whether a logged value is the better the higher it is, by its name."""
-    return any(word in name for word in _HIGHER_IS_BETTER)
-
-
-def monitored(logs: Mapping[str, Any], monitor: str | None) -> str:
-    """The name of the value that decides what is best."""
-    return monitor or ("val_loss" if "val_loss" in logs else "loss")
 
 
 def beginning(
@@ -125,29 +112,6 @@ def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
         "evaluate": f"kerasdist evaluate {place}",
         "continue": f"kerasdist fit {file} --run-dir {place} {more}",
     }
-
-
-def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, dict[str, Any]] | None:
-    """The name that decides, and what was logged at the end of the best epoch."""
-    epochs = [logs for logs in _logged(run) if logs.get("kind") == "epoch"]
-    if not epochs:
-        return None
-    name = monitored(epochs[-1], monitor)
-    known = [logs for logs in epochs if isinstance(logs.get(name), float)]
-    if not known:
-        return None
-    choose = max if is_higher_better(name) else min
-    return name, choose(known, key=lambda logs: logs[name])
-
-
-def _logged(run: Path) -> Iterator[dict[str, Any]]:
-    try:
-        lines = (run / METRICS).read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError):  # half a line, of a run that was killed
-            yield json.loads(line)
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:

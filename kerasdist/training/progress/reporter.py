@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import sys
@@ -12,27 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from kerasdist.errors import KerasdistError
+from kerasdist.runs.atomic import as_json
 from kerasdist.training.progress.bar import Progress, Reading, number
-
-
-def as_number(value: Any) -> Any:
-    """A logged value as Python's own type: a float, or lists of them."""
-    array = getattr(value, "numpy", lambda: value)()
-    return array.tolist() if hasattr(array, "tolist") else array
-
-
-def as_json(content: Any, indent: int | None = None) -> str:
-    """JSON that every reader accepts: null for NaN and infinity, which JSON does not have."""
-    return json.dumps(_finite(content), indent=indent, default=str, allow_nan=False)
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
-    content = as_number(content)
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def as_text(logs: Mapping[str, Any]) -> str:

@@ -11,6 +11,10 @@ import weakref
 
 import numpy as np
 import pytest
+
+from kerasdist import KerasdistError
+from kerasdist.runs.checkpoints import Store, background
+from kerasdist.runs.checkpoints.background import BackgroundSaver
 from tests.faulty_files import (
     DEAD_PID,
     Crash,
@@ -26,11 +30,6 @@ from tests.faulty_files import (
     stop_before,
     stop_midway,
 )
-
-from kerasdist import KerasdistError
-from kerasdist.runs.checkpoints import background
-from kerasdist.runs.checkpoints import Store
-from kerasdist.runs.checkpoints.background import BackgroundSaver
 
 
 class GatedStore:

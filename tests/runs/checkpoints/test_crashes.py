@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+from kerasdist.runs.checkpoints import Files, Store
 from tests.faulty_files import (
     DEAD_PID,
     Crash,
@@ -25,8 +27,6 @@ from tests.faulty_files import (
     stop_before,
     stop_midway,
 )
-
-from kerasdist.runs.checkpoints import Files, Store
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.faulty_files import assert_same, small_arrays
 
 from kerasdist.runs.checkpoints import Files, Store, manifests
+from tests.faulty_files import assert_same, small_arrays
 
 META = {"epoch": 3, "best": 0.25, "names": ["a", "b"], "nested": {"none": None}}
 

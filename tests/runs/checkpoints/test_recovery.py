@@ -10,15 +10,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.faulty_files import FaultyFiles, QuickFiles, fail_with
 
 import kerasdist
-from kerasdist.runs import circumstances, folder as runs
-from kerasdist.training import loop as epochs
-from kerasdist.runs.checkpoints import recovery
-from kerasdist.runs.checkpoints import Store
-from kerasdist.training.signals import Terminated
+from kerasdist.runs import circumstances
+from kerasdist.runs import folder as runs
+from kerasdist.runs.checkpoints import Store, recovery
 from kerasdist.runs.checkpoints.recovery import SaveEvery
+from kerasdist.training import loop as epochs
+from kerasdist.training.signals import Terminated
+from tests.faulty_files import FaultyFiles, QuickFiles, fail_with
 
 TIMES = ("examples_per_second", "input_wait")
 RANDOM = np.random.default_rng(4)

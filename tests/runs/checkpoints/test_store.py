@@ -8,7 +8,6 @@ import shutil
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.faulty_files import DEAD_PID, QuickFiles, assert_same, contents, names, small_arrays
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -16,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from kerasdist import KerasdistError
 from kerasdist.runs.checkpoints import Store, manifests
 from kerasdist.runs.checkpoints import store as module
+from tests.faulty_files import DEAD_PID, QuickFiles, assert_same, contents, names, small_arrays
 
 META = {"epoch": 3, "position": 17, "best": 0.25, "names": ["a", "b"], "nested": {"none": None}}
 

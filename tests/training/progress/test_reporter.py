@@ -14,17 +14,11 @@ import tensorflow as tf
 from kerasdist import KerasdistError, evaluate, fit
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine, Settings
+from kerasdist.runs.atomic import as_json, as_number
 from kerasdist.training import validation
 from kerasdist.training.loop import Loop
 from kerasdist.training.progress.bar import Reading
-from kerasdist.training.progress.reporter import (
-    Meter,
-    Reporter,
-    as_json,
-    as_number,
-    as_text,
-    mode_of,
-)
+from kerasdist.training.progress.reporter import Meter, Reporter, as_text, mode_of
 
 
 class Clock:

@@ -1,0 +1,28 @@
+"""Class weights as weights of examples, as Keras applies them."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from kerasdist.models.contract import Example
+
+
+def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:
+    """Multiplies the sample weights by the weight of each example's class, as Keras does."""
+    if not class_weight:
+        return example
+    y = tf.convert_to_tensor(example.y)
+    if y.shape.rank > 1 and y.shape[-1] != 1:
+        y = tf.argmax(y, axis=-1)
+    elif y.shape.rank > 1:
+        y = tf.squeeze(y, axis=-1)
+    table = [class_weight.get(i, 1.0) for i in range(max(class_weight) + 1)]
+    # Classes past the table weigh 1.
+    y = tf.cast(y, tf.int64)
+    known = tf.minimum(y, len(table) - 1)
+    weights = tf.gather(tf.constant(table, keras.config.floatx()), known)
+    weights = tf.where(y < len(table), weights, tf.ones_like(weights))
+    if example.sample_weight is not None:
+        weights = weights * tf.cast(example.sample_weight, weights.dtype)
+    return Example(example.args, example.x, example.y, weights)
