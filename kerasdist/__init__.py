@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from kerasdist.models.schedules import schedule
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
-    from kerasdist.training.api import fit
-    from kerasdist.training.inference import evaluate, predict
+    from kerasdist.training.api import evaluate, fit, predict
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Loaded on first use: `--help` does not wait for TensorFlow.
 _HOMES = {
     "fit": "training.api",
-    "evaluate": "training.inference",
-    "predict": "training.inference",
+    "evaluate": "training.api",
+    "predict": "training.api",
     "load": "model_files.loading",
     "list_devices": "devices.placement",
     "logical_cpus": "devices.placement",

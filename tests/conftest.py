@@ -13,7 +13,7 @@ import pytest
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.training import api
+from kerasdist.training import session
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -63,12 +63,12 @@ def engines(monkeypatch):
     """The engines that `fit` made."""
     made = []
 
-    class Kept(api.Engine):
+    class Kept(session.Engine):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(api, "Engine", Kept)
+    monkeypatch.setattr(session, "Engine", Kept)
     return made
 
 

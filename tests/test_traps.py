@@ -11,8 +11,8 @@ import kerasdist
 from kerasdist.devices import placement as devices
 from kerasdist.engine import sums
 from kerasdist.runs.folder import weights_sha256
-from kerasdist.training import api as training
-from kerasdist.training import loop as epochs
+from kerasdist.training import session
+from kerasdist.training.progress import watch
 
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):
@@ -39,12 +39,12 @@ def engines(monkeypatch):
     made = []
     monkeypatch.setattr(devices.Placement, "shares_memory", False)
 
-    class Recorded(training.Engine):
+    class Recorded(session.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(training, "Engine", Recorded)
+    monkeypatch.setattr(session, "Engine", Recorded)
     return made
 
 
@@ -102,18 +102,18 @@ def test_t3_the_average_of_the_weights_is_kept_beside_them(replicas):
 
 def test_t4_many_steps_in_one_call_equal_single_steps(monkeypatch):
     def trained(seconds):
-        monkeypatch.setattr(epochs, "SECONDS_PER_CALL", seconds)
+        monkeypatch.setattr(watch, "SECONDS_PER_CALL", seconds)
         calls = []
-        original = training.Engine.train
+        original = session.Engine.train
 
         def counted(self, iterator, num_steps):
             calls.append(num_steps)
             return original(self, iterator, num_steps)
 
-        monkeypatch.setattr(training.Engine, "train", counted)
+        monkeypatch.setattr(session.Engine, "train", counted)
         model = linear(rate=0.1)
         fit(model, (X, Y), devices=2, batch_size=2, epochs=6)
-        monkeypatch.setattr(training.Engine, "train", original)
+        monkeypatch.setattr(session.Engine, "train", original)
         return model.get_weights()[0], calls
 
     single, single_calls = trained(0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -38,7 +39,7 @@ def _capped(name: str, value: Any, most: int | None) -> Any:
         return value
     warnings.warn(
         f"`{name}` is {most}: `keras.config` (or an environment variable of Keras) limits it.",
-        stacklevel=4,
+        stacklevel=5,
     )
     return most
 
@@ -63,7 +64,7 @@ def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     return found
 
 
-def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> None:
+def check_backup(callbacks: Sequence[keras.callbacks.Callback], **others: Any) -> None:
     """`BackupAndRestore` restores a model at the beginning of an epoch, and nothing else."""
     if not any(isinstance(c, keras.callbacks.BackupAndRestore) for c in callbacks):
         return
@@ -147,46 +148,3 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_stream(
-    stream: Any,
-    shards: int,
-    epochs: int,
-    steps: int | None,
-    steps_per_epoch: int | None,
-    deterministic: bool,
-) -> None:
-    """What the data's form rules out."""
-    if stream.batch_size is not None and shards > stream.batch_size:
-        raise KerasdistError(
-            f"Received `batch_size={stream.batch_size}` and {shards} shards. Expected at least one "
-            "example a shard. Use a larger batch, fewer shards or fewer devices."
-        )
-    if steps is None and steps_per_epoch is None:
-        check_ends(stream, "data", "steps_per_epoch")
-        check_readable(stream, "data", epochs)
-    if deterministic and stream.num_threads > 1:
-        raise KerasdistError(
-            f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "
-            "whose order is not the same every time. Expected one. Use `reader_threads=1`."
-        )
-
-
-def check_ends(stream: Any, name: str, argument: str) -> None:
-    """Endless data needs a number of steps, which nobody gave."""
-    if stream.is_endless:
-        raise KerasdistError(
-            f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
-            f"Give for example `{argument}=1000`."
-        )
-
-
-def check_readable(stream: Any, name: str, num_passes: int) -> None:
-    """A generator object has one pass in it."""
-    if stream.is_one_shot and num_passes > 1:
-        raise KerasdistError(
-            f"Received `{name}`, a generator that can be read only once, and "
-            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator "
-            "for each epoch. Pass the function itself, not its result."
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
+from kerasdist.runs.atomic import write_text
 
 # What Keras's own callbacks remember between epochs; their settings are the caller's.
 _STATE: dict[type, tuple[str, ...]] = {
@@ -91,7 +91,7 @@ class Hooks:
             for name, stop in zip(_STOPS, stops.tolist(), strict=True):
                 setattr(model, name, bool(stop))
 
-    def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
+    def batch(self, hook: str, index: int, logs: dict[str, Any] | None = None) -> None:
         """Calls a batch hook where some callback asks for it."""
         wanted = {
             "train": self.every_train_batch,
@@ -170,7 +170,4 @@ def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
     header, *rows = path.read_text().splitlines() or [""]
     column = header.split(separator).index("epoch") if "epoch" in header else 0
     kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
-    # Beside it and renamed: a kill in the middle leaves the old rows or the new ones.
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text("\n".join([header, *kept]) + "\n")
-    os.replace(draft, path)
+    write_text(path, "\n".join([header, *kept]) + "\n")

@@ -18,10 +18,13 @@ from kerasdist.models import pure
 from kerasdist.runs.atomic import as_number
 from kerasdist.training.callbacks import Hooks
 
+# More steps than any data has: the compiled loop needs a number.
+NO_LIMIT = 2**40
+
 
 def test(
     engine: Engine,
-    feed: Feed | None,
+    feed: Feed,
     steps: int | None,
     hooks: Hooks,
     *,
@@ -33,8 +36,6 @@ def test(
     `show(batches done, of how many)` is called before the first and after each call of the loop,
     which then last about as long as in training.
     """
-    if feed is None:
-        return {}
     feed.open(0)
     engine.model.stop_evaluating = False
     hooks.call("on_test_begin")
@@ -45,7 +46,7 @@ def test(
         show(done, total)
     try:
         while steps is None or done < steps:
-            left = 2**40 if steps is None else steps - done
+            left = NO_LIMIT if steps is None else steps - done
             if show is not None:
                 left = min(left, per_call)
             (left,) = engine.placement.of_chief(left)  # Only the chief shows anything.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.devices.placement import resolve_names
-from kerasdist.training import api, inference
+from kerasdist.training import inference, session
 
 X = np.random.default_rng(0).normal(size=(10, 4)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(10, 1)).astype("float32")
@@ -21,7 +21,7 @@ def not_compiled(monkeypatch):
     def engine(*args, **kwargs):
         raise AssertionError("an engine was made before the error")
 
-    for module in (api, inference):
+    for module in (session, inference):
         monkeypatch.setattr(module, "Engine", engine)
 
 

@@ -20,7 +20,7 @@ from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture, folder
 from kerasdist.runs.atomic import as_json
-from kerasdist.training import inference
+from kerasdist.training import api
 from kerasdist.training.progress.reporter import as_text
 
 # A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
@@ -42,7 +42,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     with_views = {}
     if views is not None:
         with averaging(model, views):
-            with_views = inference.evaluate(model, data, **arguments)
+            with_views = api.evaluate(model, data, **arguments)
     if options["json"]:
         fields = _fields(counts) if counts is not None else {}
         print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
@@ -69,9 +69,9 @@ def measure(
 ) -> tuple[dict[str, Any], Counts | None]:
     """`kerasdist.evaluate`, and in the same pass the counts of a classifier."""
     if tally is None:
-        return inference.evaluate(model, data, **arguments), None
+        return api.evaluate(model, data, **arguments), None
     with counting(model, tally):
-        results = inference.evaluate(model, data, **arguments)
+        results = api.evaluate(model, data, **arguments)
     results.pop(tally.name)
     return results, tally.counts(is_whole=arguments.get("steps") is None)
 

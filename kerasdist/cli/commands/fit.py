@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.cli.job import FIT_OPTIONS, Job, names_of
+from kerasdist.cli.job import Job, names_of
 from kerasdist.cli.options import FitOptions
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
-from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.evaluation import examples
 from kerasdist.reports import live as reports
 from kerasdist.runs import folder as runs
@@ -23,9 +24,18 @@ from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.lock import RunLock, RunLockedError
 from kerasdist.runs.reading import EVALUATION
-from kerasdist.training import api
+from kerasdist.training.options import (
+    DataSource,
+    ModelSource,
+    RunOptions,
+    StepOptions,
+    TrainingOptions,
+    WatchOptions,
+)
+from kerasdist.training.plan import Plan
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
+from kerasdist.training.session import train
 from kerasdist.training.signals import Terminated
 
 
@@ -44,28 +54,18 @@ def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> 
     if not is_chief:
         reporter = Reporter("silent")
     job = Job(options)
-    arguments = {name: run[name] for name in FIT_OPTIONS} | {
-        "devices": names,
-        "epochs": run["epochs"],
-        "log_every": run["log_every"],
-        "progress": reporter,
-        "validation_data": job.build_data("validation") if job.recipe is not None else None,
-        "augment": job.recipe.build_augment() if job.recipe is not None else None,
-    }
-    data = job.build_data("train")
+    data = _data(job, run)
     titles = names if placement is None else list(placement.titles)
-    about = f"{job.name} on {', '.join(titles)}, {_described(job, data)}"
     if run["dry_run"]:
-        arguments |= {"steps": 2, "validation_steps": 1, "log_every": 1}
-        reporter.say(f"dry run: {about}")
-        api.fit(job.build_model, data, **arguments)
+        reporter.say(f"dry run: {job.name} on {', '.join(titles)}, {_described(job, data.data)}")
+        train(_trial(job, run, data, reporter), place(names))
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
     folder = _folder(job, run) if is_chief else None
     is_finished = folder is not None and _is_finished(job, folder.path)
     if placement is not None:
-        (is_finished,) = placement.of_chief(is_finished)  # type: ignore[assignment]
+        is_finished = bool(placement.of_chief(is_finished)[0])
     if is_finished:
         if folder is not None:
             reporter.say(
@@ -73,19 +73,16 @@ def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> 
             )
             reporter.event("finished", run=str(folder.path))
         return 0
-    arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
-    arguments["init_from"] = run["init_from"]
-    arguments["summary_every"] = run["summary_every"] or None
-    arguments |= {name: run[name] for name in ("profile", "log_placement")}
+    training = _training(job, run, data, reporter, folder)
     if folder is None:
-        api.fit(job.build_model, data, run_dir="the chief's", **arguments)
+        train(training, place(names))
         return 0
     worker.report(run=str(folder.path))
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=titles)
     with _result_of_a_stop(folder):
-        history = api.fit(job.build_model, data, run_dir=folder, **arguments)
+        history = train(training, place(names))
     result = json.loads((folder.path / runs.RESULT).read_text())
-    validation = arguments["validation_data"]
+    validation = data.validation_data
     with _report_at_the_end(reporter, folder.path):
         if validation is not None:
             with worker.alone():
@@ -93,6 +90,63 @@ def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> 
     reporter.event("end", run=str(folder.path), **result)
     reporter.say("\n".join(announcements.ending(folder.path, result, monitor=run["monitor"])))
     return 0
+
+
+def _data(job: Job, run: dict[str, Any]) -> DataSource:
+    validation, augment = None, None
+    if job.recipe is not None:
+        validation, augment = job.build_data("validation"), job.recipe.build_augment()
+    return DataSource.checked(
+        job.build_data("train"),
+        batch_size=run["batch_size"],
+        allow_nan=run["allow_nan"],
+        augment=augment,
+        validation_data=validation,
+    )
+
+
+def _training(
+    job: Job,
+    run: dict[str, Any],
+    data: DataSource,
+    reporter: Reporter,
+    folder: runs.RunFolder | None,
+) -> TrainingOptions:
+    """The options of a run. Workers without a folder know only that the chief has one."""
+    path = Path() if folder is None else folder.path
+    keeping = {name: run[name] for name in ("resume", "save_every", "keep", "monitor")}
+    watching = {name: run[name] for name in ("log_every", "profile", "log_placement")}
+    return TrainingOptions(
+        source=ModelSource.checked(job.build_model, run["precision"], run["init_from"]),
+        data=data,
+        plan=Plan.checked(epochs=run["epochs"], steps=run["steps"], steps_per_epoch=None),
+        step=_step(run, on_nan=run["on_nan"]),
+        keeping=RunOptions.checked(path, folder=folder, **keeping),
+        watching=WatchOptions.checked(
+            reporter,
+            run_dir=path,
+            summary_every=run["summary_every"] or None,
+            tells_end=False,  # There is more to tell, after a look at examples.
+            **watching,
+        ),
+    )
+
+
+def _trial(job: Job, run: dict[str, Any], data: DataSource, reporter: Reporter) -> TrainingOptions:
+    """Two steps and one batch of validation, of which nothing is kept."""
+    return TrainingOptions(
+        source=ModelSource.checked(job.build_model, run["precision"], None),
+        data=dataclasses.replace(data, validation_steps=1),
+        plan=Plan.checked(epochs=run["epochs"], steps=2, steps_per_epoch=None),
+        step=_step(run),
+        keeping=RunOptions.checked(),
+        watching=WatchOptions.checked(reporter, run_dir=None, log_every=1),
+    )
+
+
+def _step(run: dict[str, Any], **options: Any) -> StepOptions:
+    names = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed")
+    return StepOptions.checked(**{name: run[name] for name in names}, **options)
 
 
 def _is_finished(job: Job, path: Path) -> bool:
@@ -161,11 +215,11 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
         raise
     except RunLockedError:
         raise  # The folder is another process's.
-    except KerasdistError as error:
-        if getattr(error, "during_run", False):
-            _stop(folder, "failed", str(error))
-        else:
-            folder.discard()
+    except RunFailedError as error:
+        _stop(folder, "failed", str(error))
+        raise
+    except KerasdistError:
+        folder.discard()
         raise
     except Exception as error:
         _stop(folder, "failed", f"{type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture, folder
 from kerasdist.runs.atomic import as_json
-from kerasdist.training import inference
+from kerasdist.training import api
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FILES_AT_ONCE = 128
@@ -38,12 +38,10 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     if recipe is not None and extras.has_reader(recipe):
         labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
         size = options["batch_size"] or FILES_AT_ONCE
-        outputs = inference.predict(
-            model, lambda: _batches(model, recipe, paths, size), devices=names
-        )
+        outputs = api.predict(model, lambda: _batches(model, recipe, paths, size), devices=names)
     else:
         labels, data = _arrays(model, spec, paths)
-        outputs = inference.predict(model, data, batch_size=options["batch_size"], devices=names)
+        outputs = api.predict(model, data, batch_size=options["batch_size"], devices=names)
     guesses: list[Any] = [None] * len(labels)
     if classes is not None:
         guesses = likeliest(classes, outputs, options["top"])

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kerasdist.training.progress.meter import Reading
+
 # Rates and the end are told from what happened within this time.
 SECONDS_OF_RATES = 10.0
 _SECONDS_BETWEEN_READINGS = 0.1
@@ -23,32 +25,6 @@ class Piece(NamedTuple):
 
 
 Line = list[Piece]
-
-
-class Reading(NamedTuple):
-    """What was measured up to now: totals of a `Meter`."""
-
-    seconds: float
-    steps: int
-    examples: int
-    waited: float  # for batches; NaN if that was not measured
-
-    def since(self, other: Reading) -> Reading:
-        """What was measured after another reading."""
-        return Reading(
-            self.seconds - other.seconds,
-            self.steps - other.steps,
-            self.examples - other.examples,
-            self.waited - other.waited,
-        )
-
-    @property
-    def share_waited(self) -> float:
-        """The share of the time that steps waited for their batches; NaN if nobody knows."""
-        if self.seconds <= 0 or math.isnan(self.waited):
-            return math.nan
-        # The compiled loop reads the computer's clock, which somebody may set.
-        return min(1.0, max(0.0, self.waited / self.seconds))
 
 
 def number(value: Any) -> str:

@@ -71,8 +71,8 @@ class Profile:
         self.split: Split | None = None
 
     @property
-    def most_steps_per_call(self) -> int:
-        return MOST_STEPS_PER_CALL if self._is_waiting or self._is_tracing else 2**40
+    def most_steps_per_call(self) -> int | None:
+        return MOST_STEPS_PER_CALL if self._is_waiting or self._is_tracing else None
 
     def begin_call(self, *, is_steady: bool) -> None:
         """Before a call of the compiled loop; `is_steady` if it neither compiles nor observes."""

@@ -12,50 +12,13 @@ from typing import Any, TextIO
 
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import as_json
-from kerasdist.training.progress.bar import Progress, Reading, number
+from kerasdist.training.progress.bar import Progress, number
+from kerasdist.training.progress.meter import Meter
 
 
 def as_text(logs: Mapping[str, Any]) -> str:
     """`loss = 0.1234, accuracy = 0.9`."""
     return ", ".join(f"{name} = {number(value)}" for name, value in logs.items())
-
-
-class Meter:
-    """Examples and seconds since the last reading. The clock is an argument, for tests."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter):
-        self._clock = clock
-        self._last = clock()
-        self.total_examples = 0
-        self.total_seconds = 0.0
-        self.total_steps = 0
-        self.total_waited = 0.0
-
-    def restart(self) -> None:
-        """Leaves out what happened since the last reading: evaluation, callbacks, compiling."""
-        self._last = self._clock()
-
-    def add(self, num_steps: int, num_examples: int, waited: float = 0.0) -> None:
-        """Takes what happened since the last reading for `num_steps` steps.
-
-        For `waited` seconds of that they waited for their batches.
-        """
-        now = self._clock()
-        self.total_seconds += now - self._last
-        self._last = now
-        self.total_examples += num_examples
-        self.total_steps += num_steps
-        self.total_waited += waited
-
-    def rates(self) -> tuple[float, float]:
-        """`(examples a second, seconds a step)` over everything measured; NaN if nothing was."""
-        if not self.total_seconds or not self.total_steps:
-            return math.nan, math.nan
-        return self.total_examples / self.total_seconds, self.total_seconds / self.total_steps
-
-    def reading(self) -> Reading:
-        """Everything measured so far."""
-        return Reading(self.total_seconds, self.total_steps, self.total_examples, self.total_waited)
 
 
 class Reporter:
@@ -64,7 +27,13 @@ class Reporter:
     The last two have a display while `training` lasts, and are like "lines" else.
     """
 
-    def __init__(self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime):
+    def __init__(
+        self,
+        mode: str = "lines",
+        *,
+        stream: TextIO | None = None,
+        now: Callable[[], time.struct_time] = time.localtime,
+    ):
         self.mode = mode
         self._stream = stream
         self._now = now

@@ -15,7 +15,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kerasdist.training.progress.bar import Line, Piece, Progress, Reading
+from kerasdist.training.progress.bar import Line, Piece, Progress
+from kerasdist.training.progress.meter import Reading
 
 # Of the time that passes, drawing and reading metrics may each take this share.
 SHARE = 0.003
@@ -141,9 +142,10 @@ class Notebook:
     def _show(self, text: str) -> None:
         from IPython.display import display
 
+        show: Callable[..., Any] = display
         content = {"text/plain": text}
         if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
+            self._handle = show(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
 

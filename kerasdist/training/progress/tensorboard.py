@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.engine.observations import Observation
-from kerasdist.training.progress.reporter import Meter
+from kerasdist.training.progress.meter import Meter
 
 FOLDER = "tensorboard"
 NUM_BUCKETS = 30
@@ -50,9 +50,9 @@ class Summaries:
         """Whether a step is to be observed."""
         return self._every is not None and step % self._every == 0
 
-    def steps_before_due(self, step: int) -> int:
+    def steps_before_due(self, step: int) -> int | None:
         """How many steps after `step` may run in one call: up to an observed one, or that one."""
-        return 2**40 if self._every is None else max(1, self._every - 1 - step % self._every)
+        return None if self._every is None else max(1, self._every - 1 - step % self._every)
 
     def rewind(self, step: int, *, epoch_ended: bool) -> None:
         """Leaves out what a run that goes on after `step` will write again."""

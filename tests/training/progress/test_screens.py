@@ -19,8 +19,9 @@ import pytest
 
 from kerasdist.runs import metrics_log
 from kerasdist.training.progress import announcements
-from kerasdist.training.progress.bar import Progress, Reading, duration
-from kerasdist.training.progress.reporter import Meter, Reporter, mode_of
+from kerasdist.training.progress.bar import Progress, duration
+from kerasdist.training.progress.meter import Meter, Reading
+from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.progress.screens import (
     LEAST_SECONDS,
     SHARE,

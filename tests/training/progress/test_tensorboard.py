@@ -16,7 +16,7 @@ from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine, Settings
 from kerasdist.engine.observations import Observation
 from kerasdist.training.progress import tensorboard as summaries
-from kerasdist.training.progress.reporter import Meter
+from kerasdist.training.progress.meter import Meter
 from kerasdist.training.progress.tensorboard import (
     FOLDER,
     Summaries,
