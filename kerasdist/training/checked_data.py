@@ -219,7 +219,7 @@ def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -
 
 
 def check_ends(stream: Stream, name: str, argument: str) -> None:
-    """Endless data needs a number of steps, which nobody gave."""
+    """Endless data needs a number of steps."""
     if stream.is_endless:
         raise KerasdistError(
             f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
@@ -228,7 +228,7 @@ def check_ends(stream: Stream, name: str, argument: str) -> None:
 
 
 def check_readable(stream: Stream, name: str, num_passes: int) -> None:
-    """A generator object has one pass in it."""
+    """A generator object can be read only once."""
     if stream.is_one_shot and num_passes > 1:
         raise KerasdistError(
             f"Received `{name}`, a generator that can be read only once, and "

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 
 class Reading(NamedTuple):
-    """What was measured up to now: totals of a `Meter`."""
+    """The totals of a `Meter` at one moment."""
 
     seconds: float
     steps: int
     examples: int
-    waited: float  # for batches; NaN if that was not measured
+    waited: float  # seconds of waiting for batches; NaN if not measured
 
     def since(self, other: Reading) -> Reading:
-        """What was measured after another reading."""
+        """What was measured since another reading."""
         return Reading(
             self.seconds - other.seconds,
             self.steps - other.steps,
@@ -27,15 +27,15 @@ class Reading(NamedTuple):
 
     @property
     def share_waited(self) -> float:
-        """The share of the time that steps waited for their batches; NaN if nobody knows."""
+        """The share of the time spent waiting for batches; NaN if not measured."""
         if self.seconds <= 0 or math.isnan(self.waited):
             return math.nan
-        # The compiled loop reads the computer's clock, which somebody may set.
+        # The compiled loop reads the system clock, which can be set back.
         return min(1.0, max(0.0, self.waited / self.seconds))
 
 
 class Meter:
-    """Examples and seconds since the last reading. The clock is an argument, for tests."""
+    """Adds up steps, examples and seconds. The clock is an argument, for tests."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
@@ -46,13 +46,13 @@ class Meter:
         self.total_waited = 0.0
 
     def restart(self) -> None:
-        """Leaves out what happened since the last reading: evaluation, callbacks, compiling."""
+        """Ignores the time since the last call: evaluation, callbacks, compiling."""
         self._last = self._clock()
 
     def add(self, num_steps: int, num_examples: int, waited: float = 0.0) -> None:
-        """Takes what happened since the last reading for `num_steps` steps.
+        """Counts the time since the last call as the time of `num_steps` steps.
 
-        For `waited` seconds of that they waited for their batches.
+        For `waited` seconds of it, they waited for batches.
         """
         now = self._clock()
         self.total_seconds += now - self._last
@@ -62,11 +62,11 @@ class Meter:
         self.total_waited += waited
 
     def rates(self) -> tuple[float, float]:
-        """`(examples a second, seconds a step)` over everything measured; NaN if nothing was."""
+        """`(examples per second, seconds per step)` so far; NaN before anything is measured."""
         if not self.total_seconds or not self.total_steps:
             return math.nan, math.nan
         return self.total_examples / self.total_seconds, self.total_seconds / self.total_steps
 
     def reading(self) -> Reading:
-        """Everything measured so far."""
+        """The totals so far."""
         return Reading(self.total_seconds, self.total_steps, self.total_examples, self.total_waited)

@@ -10,7 +10,7 @@ from typing import Any
 from tensorflow.python.eager import context
 
 PLACEMENT = "placement.txt"
-# How values come and go: said in the file, of no interest in a summary.
+# They only pass values on. The file lists them, the summary does not.
 _PLUMBING = (
     *("Const", "Identity", "IdentityN", "NoOp", "_Arg", "_Retval"),
     *("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"),
@@ -20,14 +20,14 @@ _MOST_KINDS = 5
 
 
 class PlacementLog:
-    """Collects where TensorFlow places the operations of every function, once they have run."""
+    """Collects on which devices TensorFlow places the operations of every function that runs."""
 
     def __init__(self) -> None:
         context.context().enable_graph_collection()
         self._is_told = False
 
     def tell(self, say: Callable[[str], None], run: Path | None) -> None:
-        """Writes placement.txt into the run's folder, and says how much runs where; once."""
+        """Writes placement.txt into the run's folder and prints a summary, once."""
         if self._is_told:
             return
         self._is_told = True
@@ -45,10 +45,10 @@ class PlacementLog:
 
 
 def summary(nodes: list[Any]) -> list[str]:
-    """A line a device: how many operations, and of which kinds most.
+    """One line per device: the number of operations, and the most frequent kinds.
 
     Args:
-        nodes: `NodeDef`s, with the devices they were placed on.
+        nodes: `NodeDef`s with their devices.
     """
     kinds: dict[str, Counter[str]] = {}
     for node in nodes:

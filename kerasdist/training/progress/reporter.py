@@ -1,4 +1,4 @@
-"""What a training tells while it runs: plain lines, JSON lines, a live display, and rates."""
+"""What a training prints while it runs: plain lines, JSON lines, or a live display."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_text(logs: Mapping[str, Any]) -> str:
 class Reporter:
     """Prints progress. `mode` is "lines", "json", "silent", "live" or "notebook".
 
-    The last two have a display while `training` lasts, and are like "lines" else.
+    The last two show a display during `training`, and print lines before and after it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Reporter:
         if self._display is not None:
             self._display.print(text, kind)
         else:
-            # Looked up late: notebooks and tests replace sys.stdout.
+            # Looked up at each call, because notebooks and tests replace sys.stdout.
             print(text, file=self._stream or sys.stdout, flush=True)
 
     def _stamp(self) -> str:
@@ -62,7 +62,7 @@ class Reporter:
         epoch_steps: int | None,
         read_metrics: Callable[[], Mapping[str, Any]],
     ) -> Iterator[None]:
-        """Has a display, in the modes with one; it is gone afterwards, whatever happens."""
+        """Shows a display, in the modes that have one. It is gone afterwards, whatever happens."""
         if self.mode not in ("live", "notebook"):
             yield
             return
@@ -88,12 +88,12 @@ class Reporter:
             self._display.advance(step, step_in_epoch, meter.reading())
 
     def metrics(self, logs: Mapping[str, Any]) -> None:
-        """Of an epoch whose steps are done."""
+        """The metrics of an epoch, after its last step."""
         if self._display is not None:
             self._display.metrics(logs)
 
     def validation(self, done: int, total: int | None) -> None:
-        """While validation runs; `done` is 0 at its start."""
+        """Progress of the validation; `done` is 0 at its start."""
         if self._display is not None:
             self._display.validate(done, total)
 
@@ -106,7 +106,7 @@ class Reporter:
             self._print(text)
 
     def warn(self, text: str) -> None:
-        """Something the user must hear of, whatever the mode: silence is for progress."""
+        """Prints a warning in every mode: only progress can be silenced."""
         if self._is_for_people:
             self._print(text, "warning")
         elif self.mode == "json":
@@ -124,7 +124,7 @@ class Reporter:
                 "step", step=step, loss=loss, examples_per_second=rate, seconds_per_step=seconds
             )
         elif self.mode == "lines":
-            # Two decimals as ever, but no small loss as 0.00.
+            # Two decimals, but a small loss is not shown as 0.00.
             value = f"{loss:.2f}" if abs(loss) >= 0.1 else f"{loss:.3g}"
             speed = f"{rate:.1f} examples/sec; {seconds:.3f} sec/batch"
             if math.isnan(rate):
@@ -142,14 +142,14 @@ class Reporter:
 
 
 def is_notebook() -> bool:
-    """Whether the caller is a cell of a notebook, whose front end can show displays."""
+    """Whether this runs in a notebook that can show displays."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    # A shell on a terminal has no kernel.
+    # IPython in a terminal has no kernel.
     return getattr(shell, "kernel", None) is not None
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a stream is a terminal whose lines can be drawn again."""
+    """Whether a stream is a terminal that can redraw lines."""
     try:
         if not (stream or sys.stdout).isatty():
             return False
@@ -160,14 +160,14 @@ def is_terminal(stream: TextIO | None = None) -> bool:
 
 
 def mode_of(progress: Any) -> str:
-    """`progress=` of `fit` as a mode."""
+    """The mode for the argument `progress` of `fit`."""
     modes = {False: "silent", True: "auto", "auto": "auto", "lines": "lines", "json": "json"}
     try:
         mode = modes[progress]
     except (KeyError, TypeError):
         raise KerasdistError(
             f"Received `progress={progress!r}`. Expected 'auto', 'lines', 'json' or False. Use "
-            "'auto' for a live display, or lines where there is no terminal; False for silence."
+            "'auto' for a live display (lines if there is no terminal), or False for silence."
         ) from None
     if mode != "auto":
         return mode

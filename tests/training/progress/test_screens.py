@@ -645,7 +645,7 @@ def test_a_run_begins_with_what_it_is_made_of(model):
     ("devices", "stream", "expected"),
     [
         (3, Stream(num_batches=7, batch_size=32), "3, a global batch of 32 (GPU:0, GPU:1, GPU:2)"),
-        (1, Stream(), "1, batches as the data has them (GPU:0)"),
+        (1, Stream(), "1, batches of the data's own size (GPU:0)"),
         (8, Stream(batch_size=8), "8 x 1 = a global batch of 8 (GPU:0, GPU:1 to GPU:7)"),
     ],
 )
@@ -653,7 +653,7 @@ def test_a_batch_is_described_as_far_as_it_is_known(model, devices, stream, expe
     names = [f"GPU:{i}" for i in range(devices)]
     lines = announcements.beginning(Path("run"), model=model, devices=names, stream=stream)
     assert f"devices    {expected}" in lines
-    known = "7 batches" if stream.num_batches else "as many batches as there are"
+    known = "7 batches" if stream.num_batches else "an unknown number of batches"
     assert f"data       {known}" in lines
 
 
@@ -714,7 +714,7 @@ def test_a_run_without_a_recipe_goes_on_in_python(tmp_path):
         f"evaluate  kerasdist.evaluate({str(run)!r}, data)",
         f"continue  kerasdist.fit(..., run_dir={str(run)!r}, epochs=6)",
     ]
-    assert lines[5].startswith("final.keras holds the weights only, for `load_weights`")
+    assert lines[5].startswith("final.keras holds only the weights, for `load_weights`")
 
 
 def test_the_best_epoch_is_that_of_best_keras(tmp_path):
