@@ -453,6 +453,7 @@ def test_the_limits_of_keras_hold(devices):
     with (
         pytest.warns(UserWarning, match="`epochs` is 3: `keras.config`"),
         pytest.warns(UserWarning, match="`steps_per_epoch` is 4: `keras.config`"),
+        pytest.warns(UserWarning, match="`validation_steps` is 4: `keras.config`"),
     ):
         own = fit(model, (X, Y), devices=devices, **options)
     assert_same_weights(model, expected)
