@@ -170,6 +170,7 @@ def test_the_wheel_carries_the_recipes(tmp_path):
     away = {"cwd": tmp_path, "env": environment, "text": True, "check": True}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, **away)
     package = target / "kerasdist"
+    assert (package / "py.typed").is_file()  # Type checkers use kerasdist's types.
     assert done.stdout.split() == [f"{package}/__init__.py", f"{package}/bundled/cifar10", "20"]
     done = subprocess.run(
         [
