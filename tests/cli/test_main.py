@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import Outcome
+from tests.conftest import Outcome
 
 from kerasdist.cli import main
 
@@ -216,7 +216,7 @@ def test_help_and_usage_errors_do_not_import_tensorflow(tmp_path):
     (tmp_path / "full" / "file").write_text("")
     program = (
         "import json, sys\n"
-        "from kerasdist.cli import main\n"
+        "from kerasdist.cli.main import main\n"
         "for line in json.loads(sys.argv[1]):\n"
         "    code = main(line.split())\n"
         "    imported = {'tensorflow', 'keras'} & set(sys.modules)\n"

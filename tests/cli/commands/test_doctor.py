@@ -36,9 +36,9 @@ def test_what_does_not_work_is_told_with_a_fix_and_exits_1(command, monkeypatch,
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_a_wrong_step_is_noticed(monkeypatch, num_replicas):
     doctor.check_replicas(num_replicas)
-    fit = doctor.training.fit
+    fit = doctor.api.fit
     monkeypatch.setattr(
-        doctor.training, "fit", lambda *args, **options: fit(*args, **{**options, "steps": 2})
+        doctor.api, "fit", lambda *args, **options: fit(*args, **{**options, "steps": 2})
     )
     with pytest.raises(ValueError, match="the weights were"):
         doctor.check_replicas(num_replicas)

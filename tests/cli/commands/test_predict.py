@@ -127,7 +127,7 @@ def test_usage_errors_come_before_tensorflow(run, folder):
     }
     program = (
         "import json, sys\n"
-        "from kerasdist.cli import main\n"
+        "from kerasdist.cli.main import main\n"
         "for line in json.loads(sys.argv[1]):\n"
         "    code = main(line.split())\n"
         "    imported = {'tensorflow', 'keras'} & set(sys.modules)\n"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from test_report import Seen, needs_chromium
+from tests.reports.test_page import Seen, needs_chromium
 
 from kerasdist.cli import main
 from kerasdist.reports import comparison
@@ -271,7 +271,7 @@ def test_it_answers_within_half_a_second_and_without_tensorflow(command, runs):
     for i in range(50):
         run_folders.finished(runs / f"many/{i:04d}", num_epochs=100)
     program = (
-        "import sys\nfrom kerasdist.cli import main\n"
+        "import sys\nfrom kerasdist.cli.main import main\n"
         "code = main(['runs'])\n"
         "print(code, {'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
     )
