@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError, OptimizerConfig
-from kerasdist.cli.options import parse_fit
+from kerasdist.cli.fit_arguments import parse_fit
 
 NAMES = ("sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon")
 each_name = pytest.mark.parametrize("name", NAMES)
