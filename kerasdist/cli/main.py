@@ -25,7 +25,7 @@ commands:
   fit RECIPE           train; also --model FILE.py:Class --data FILE.py:Class
   launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
   evaluate RUN         loss and metrics of a trained run, per class and per group
-  predict RUN FILE...  predict files, or all files in a folder
+  predict RUN FILE...  run the model on files, or on all files in a folder
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
   new NAME             write a recipe to start from (--template image or audio)

@@ -81,11 +81,11 @@ RUN_OPTIONS: Options = {
         None,
         "mixed_bfloat16, mixed_float16 or another Keras dtype policy",
     ),
-    "clip_norm": positive_option(None, "scale gradients down to this global norm", "1.0"),
+    "clip_norm": positive_option(None, "clip the gradients to this global norm", "1.0"),
     "ema": Option(
         float | None,
         None,
-        "decay of a moving average of the weights, which is evaluated and saved",
+        "decay of an exponential moving average of the weights, which is evaluated and saved",
         expected="a decay between 0 and 1",
         example="0.999",
         valid=lambda value: 0 < value < 1,

@@ -62,8 +62,9 @@ class Classes:
 
         Example:
             >>> import numpy as np
-            >>> Classes(("cat", "dog"), one_hot=True).labels(np.array([[0.0, 1.0]])).numpy().tolist()
-            [1]
+            >>> classes = Classes(("cat", "dog"), one_hot=True)
+            >>> classes.labels(np.array([[0.0, 1.0], [1.0, 0.0]])).numpy().tolist()
+            [1, 0]
         """
         flat = tf.nest.flatten(targets)
         if len(flat) != 1 or flat[0] is None:
