@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     name, rest = argv[0], argv[1:]
     debug = "--debug" in rest
     if name not in ("fit", "launch"):
-        # TensorFlow would wait for the workers that it names, and only these commands use them.
+        # Only `fit` and `launch` use several workers. TensorFlow would wait for them.
         os.environ.pop("TF_CONFIG", None)
     try:
         return _command(name)(rest)

@@ -51,9 +51,10 @@ def averaging(
         def call(self, *args: Any, **kwargs: Any) -> Any:
             seen = views(*args)
             if not isinstance(seen, (list, tuple)) or not seen:
+                found = "an empty list" if isinstance(seen, (list, tuple)) else repr(type(seen))
                 raise KerasdistError(
-                    f"The recipe's views are {type(seen).__name__!r}. Expected a list of at least "
-                    "one view. Correct `build_views` in data.py."
+                    f"The function from the recipe's `build_views` returned {found}. Expected a "
+                    "list of at least one view. Correct `build_views` in data.py."
                 )
             each = [
                 own.call(self, *(view if isinstance(view, tuple) else (view,)), **kwargs)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from kerasdist.cli import main
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from tests.cli.conftest import BARE, environment, start
+from tests.conftest import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {
@@ -183,6 +185,25 @@ def test_help_of_a_bare_model_lists_the_constructors_arguments(command, bare):
     assert "--data.count INT (default: 4)" in text
     assert "--batch-size INT examples per step, over all devices (required)" in text
     assert "--data.batch-size" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KerasdistError("wrong option"), 2, "kerasdist: wrong option\n"),
+        (RunFailedError("disk full"), 1, "kerasdist: disk full\n"),
+        (DivergedError("step 3", step=3, names=()), 3, "kerasdist: step 3\n"),
+        (KeyboardInterrupt(), 130, "kerasdist: interrupted\n"),
+        (ValueError("bad\nvery"), 1, "kerasdist: ValueError: bad (--debug shows the traceback)\n"),
+        (ValueError(), 1, "kerasdist: ValueError: ValueError (--debug shows the traceback)\n"),
+    ],
+)
+def test_an_error_becomes_an_exit_code(command, monkeypatch, error, code, message):
+    def fail(argv):
+        raise error
+
+    monkeypatch.setitem(main.COMMANDS, "doctor", fail)
+    assert command("doctor") == Outcome(code, "", message)
 
 
 def test_debug_shows_the_traceback(command):

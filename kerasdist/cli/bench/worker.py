@@ -51,7 +51,7 @@ class Rounds(keras.callbacks.Callback):
         self._began = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        if epoch and not self._wait():  # The first epoch compiles; nobody waits for it.
+        if epoch and not self._wait():  # The first epoch compiles, and starts at once.
             self.model.stop_training = True
         self._began = time.perf_counter()
 
