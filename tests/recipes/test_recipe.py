@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.cli import main, options
+from kerasdist.cli import fit_arguments, main, options
 from kerasdist.recipes import public_data
 from kerasdist.recipes import recipe as recipes
 from tests import classifier_recipe
@@ -392,7 +392,7 @@ def test_a_preset_sets_what_is_not_given(with_presets):
 
 def test_a_preset_is_an_option_that_changes_the_defaults(with_presets, tmp_path, capsys):
     def parse(*argv):
-        return options.parse_fit([str(with_presets), *argv])
+        return fit_arguments.parse_fit([str(with_presets), *argv])
 
     assert parse().settings["width"] == 3
     parsed = parse("--preset", "large", "--rate", "2")
@@ -411,20 +411,20 @@ def test_a_setting_that_a_recipe_leaves_open_is_the_commands(folder):
         "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Config:\n"
         "    steps: int | None = None\n    ema: float | None = None\n"
     )
-    verify = options.parse_fit([str(folder)], "kerasdist verify", options.VERIFY_OPTIONS)
+    verify = fit_arguments.parse_fit([str(folder)], "kerasdist verify", options.VERIFY_OPTIONS)
     assert (verify.run["steps"], verify.settings["steps"]) == (5, 5)
     assert (verify.run["ema"], verify.settings["ema"]) == (None, None)
-    fit = options.parse_fit([str(folder)])
+    fit = fit_arguments.parse_fit([str(folder)])
     assert (fit.run["steps"], fit.settings["steps"]) == (None, None)
 
 
 def test_a_run_keeps_its_preset(with_presets, tmp_path):
     saved = {"recipe": str(with_presets), "settings": {"preset": "large", "width": 7}}
     (tmp_path / "config.json").write_text(json.dumps(saved))
-    again = options.parse_fit([str(tmp_path / "config.json")])
+    again = fit_arguments.parse_fit([str(tmp_path / "config.json")])
     assert (again.settings["preset"], again.settings["width"]) == ("large", 7)
-    with pytest.raises(KerasdistError, match="for a run with the preset 'large'"):
-        options.parse_fit([str(tmp_path / "config.json"), "--preset", "small"])
+    with pytest.raises(KerasdistError, match="trained with the preset 'large'"):
+        fit_arguments.parse_fit([str(tmp_path / "config.json"), "--preset", "small"])
 
 
 # The network of CIFAR-10.

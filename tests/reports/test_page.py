@@ -505,30 +505,11 @@ def test_a_run_that_stops_has_a_report(command, tmp_path, monkeypatch, error, co
     def stop(*_, **__):
         raise error
 
-    monkeypatch.setattr(fit_module.__globals__["training"], "fit", stop)
+    monkeypatch.setattr(fit_module.api, "fit", stop)
     recipe = classifier_recipe.write(tmp_path / "small")
     done = command("fit", recipe, "--run-dir", "run")
     assert done.code == code
     assert f'<span class="badge {status}">' in Path("run/report.html").read_text()
-
-
-def test_time_for_examples_is_limited(run):
-    recipe = kerasdist.load_recipe(run / "config.json")
-    data = recipe.build_data("validation")
-    data = tf.data.Dataset.from_tensor_slices(data).batch(10)
-    model = kerasdist.load(run)
-    ticks = iter(range(0, 1000, 3))  # Each look at the clock is three seconds later.
-    found = examples.evaluate(model, data, recipe, "CPU:0", clock=lambda: next(ticks))
-    assert (found["examples"], found["is_whole"]) == (30, False)
-    assert np.sum(found["confusion"]) == 30
-
-
-def test_values_have_no_confusion(regression):
-    import keras
-
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
-    model.compile("sgd", "mse")
-    assert examples.evaluate(model, regression, None, "CPU:0") is None
 
 
 def test_the_command_of_the_page_goes_on(run, command, tmp_path):

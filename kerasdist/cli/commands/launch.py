@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from kerasdist.cli import options
+from kerasdist.cli import fit_arguments, options
 from kerasdist.cli.parser import Option, Options
 from kerasdist.devices import cluster as clusters
 from kerasdist.devices.cluster import Cluster
@@ -79,7 +79,9 @@ def launch(argv: list[str]) -> int:
             "workers: name it after the options of launch."
         )
     start = _start_of(values)
-    options.parse_fit(command[1:], "kerasdist fit")  # Its mistakes are told once, not by each.
+    fit_arguments.parse_fit(
+        command[1:], "kerasdist fit"
+    )  # Its mistakes are told once, not by each.
     return supervise(start, command[1:], values["max_restarts"])
 
 

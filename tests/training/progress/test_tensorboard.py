@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import kerasdist
-from kerasdist.cli import options
+from kerasdist.cli import fit_arguments
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine, Settings
 from kerasdist.engine.observations import Observation
@@ -565,8 +565,8 @@ def test_summaries_need_a_folder():
 
 
 def test_the_option_of_the_command_line():
-    parse = lambda *argv: options.parse_fit(["cifar10", *argv]).run["summary_every"]  # noqa: E731
+    parse = lambda *argv: fit_arguments.parse_fit(["cifar10", *argv]).run["summary_every"]  # noqa: E731
     assert parse() == 100
     assert parse("--summary-every", "0") == 0
-    with pytest.raises(kerasdist.KerasdistError, match="from 0 on"):
+    with pytest.raises(kerasdist.KerasdistError, match="of at least 0"):
         parse("--summary-every", "-1")
