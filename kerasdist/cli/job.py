@@ -9,7 +9,8 @@ from typing import Any
 from kerasdist import __version__
 from kerasdist.cli.options import OUTPUT_OPTIONS, FitOptions
 from kerasdist.devices import cluster, gpus
-from kerasdist.devices.placement import place, resolve_names
+from kerasdist.devices.names import resolve_names
+from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
 from kerasdist.runs.folder import CONFIG, read_config

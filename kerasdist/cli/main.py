@@ -132,10 +132,10 @@ def _fit(argv: list[str]) -> int:
 
     parsed = options.parse_fit(argv)
     if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
-        from kerasdist.cli.commands import launch
+        from kerasdist.devices.launcher import Start, supervise
 
         # A worker that TF_CONFIG names is watched, too.
-        return launch.supervise(launch.Start(found.timeout, found), argv)
+        return supervise(Start(found.timeout, found), argv)
     if parsed.run["run_dir"]:
         runs.check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
     return load_command("commands.fit", parsed.run["verbose"]).fit(parsed)

@@ -10,7 +10,7 @@ from kerasdist import KerasdistError
 from kerasdist.cli import options
 from kerasdist.cli.options import OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS, parse_fit
 from kerasdist.cli.run_options import parse_evaluate
-from kerasdist.devices import placement
+from kerasdist.devices import names
 
 FILES = {
     "config.py": (
@@ -169,14 +169,14 @@ DEVICES = "auto|1|6|0,2|0, 1|CPU:0|cpu|cpu:4|gpu|GPU:3|/gpu:1|/device:CPU:0|CPU:
 @pytest.mark.parametrize("text", DEVICES.split("|"))
 def test_the_syntax_of_devices_is_that_of_fit(text):
     assert options.RUN_OPTIONS["devices"].valid(text)
-    assert placement.resolve_names(text, soft=True)
+    assert names.resolve_names(text, soft=True)
 
 
 @pytest.mark.parametrize("text", ["", "0", "two", "cpu;1", "CPU:0,gpus", "cpu,gpu", "tpu:0", "-1"])
 def test_what_devices_cannot_read_is_refused_before_tensorflow_is_imported(text):
     assert not options.RUN_OPTIONS["devices"].valid(text)
     with pytest.raises(KerasdistError):
-        placement.resolve_names(text, soft=True)
+        names.resolve_names(text, soft=True)
 
 
 @pytest.mark.parametrize(
