@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from kerasdist.devices import cluster as clusters
-from kerasdist.devices.cluster import Cluster
+from kerasdist.devices.cluster import LIFELINE, REPORT, TIMEOUT, Cluster
 from kerasdist.devices.ports import free_ports
 from kerasdist.errors import KerasdistError
 
@@ -154,9 +153,9 @@ class _Attempt:
                 environ = {
                     **os.environ,
                     "TF_CONFIG": member.tf_config(),
-                    clusters.TIMEOUT: f"{timeout:g}",
-                    clusters.REPORT: str(writing),
-                    clusters.LIFELINE: str(line),
+                    TIMEOUT: f"{timeout:g}",
+                    REPORT: str(writing),
+                    LIFELINE: str(line),
                     **({} if shares is None else {"CUDA_VISIBLE_DEVICES": shares[i]}),
                 }
                 self._workers.append(_begin(member, arguments, environ, (writing, line), i > 0))

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices import cluster as clusters
 from kerasdist.devices import loopback, private_tensorflow, watchdog
-from kerasdist.devices.cluster import Cluster
+from kerasdist.devices.cluster import LIFELINE, REPORT, Cluster, current
 from kerasdist.devices.failures import WorkerLostError, find_lost_worker, tell_others
 from kerasdist.errors import DivergedError, KerasdistError
 
@@ -174,7 +173,7 @@ def join(
 ) -> Workers | None:
     """Joins the cluster that TF_CONFIG names; None if this process is alone."""
     global _joined
-    cluster = clusters.current()
+    cluster = current()
     if cluster is None or _is_alone:
         return None
     if _joined is None:
@@ -206,7 +205,7 @@ def alone() -> Iterator[None]:
 
 def report(**fields: object) -> bool:
     """Sends `fields` to the launcher of this worker; False if there is none."""
-    descriptor = os.environ.get(clusters.REPORT)
+    descriptor = os.environ.get(REPORT)
     return watchdog.report(int(descriptor) if descriptor else None, **fields)
 
 
@@ -216,15 +215,15 @@ def _as_words(content: bytes) -> np.ndarray:
 
 
 def _start_watchdog(cluster: Cluster) -> subprocess.Popen[bytes]:
-    told, line = (os.environ.get(name) for name in (clusters.REPORT, clusters.LIFELINE))
-    passed = tuple(int(text) for text in (told, line) if text)
+    reports, lifeline = (os.environ.get(name) for name in (REPORT, LIFELINE))
+    passed = tuple(int(text) for text in (reports, lifeline) if text)
     fields = {
         "worker": os.getpid(),
         "hosts": cluster.hosts,
         "index": cluster.index,
         "timeout": cluster.timeout,
-        "told": int(told) if told else None,
-        "line": int(line) if line else None,
+        "reports": int(reports) if reports else None,
+        "lifeline": int(lifeline) if lifeline else None,
     }
     return subprocess.Popen(
         [sys.executable, "-S", "-E", watchdog.__file__, json.dumps(fields)],

@@ -41,7 +41,7 @@ def test_the_launcher_tells_its_timeout():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[1]", r"is \[1\]"),
         ('{"cluster": ["a:1"]}', "as its `cluster`"),
         (config(ps=["c:3"]), "the job 'ps'"),
@@ -49,8 +49,8 @@ def test_the_launcher_tells_its_timeout():
         (config(chief=["c:3", "d:4"]), "names 2 chiefs"),
         ('{"cluster": {"worker": ["a:1", "b:2"]}}', "None as its `task`"),
         (config(kind="chief"), "task type 'chief', which"),
-        (config(index=2), "task index 2, and 2 of"),
-        (config(index=True), "task index True, which is no whole number"),
+        (config(index=2), "task index 2, but 2 of"),
+        (config(index=True), "task index True, which is not a whole number"),
         (config(hosts=["a:1", "b"]), "the address 'b'"),
         (config(hosts=["a:1", "b:70000"]), "the address 'b:70000'"),
         (config(hosts=["a:1", "a:1"]), "the address 'a:1' twice"),

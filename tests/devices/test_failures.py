@@ -1,6 +1,6 @@
 """Workers that are killed, stopped, cut off, or raise an error.
 
-All of these take minutes and start real workers. docs/several-machines.md says what each shows.
+The slow tests start real workers and take minutes. docs/several-machines.md says what each shows.
 """
 
 import os
@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,10 @@ import time
 from contextlib import contextmanager
 
 import pytest
+import tensorflow as tf
 
+from kerasdist.devices import failures
+from kerasdist.devices.cluster import Cluster
 from kerasdist.devices.ports import free_ports
 from tests.devices.real_workers import (
     FIT,
@@ -30,6 +34,46 @@ from tests.devices.real_workers import (
 )
 
 slow = pytest.mark.slow
+
+
+@pytest.fixture
+def others():
+    """A cluster of three, of which this process is worker 1 and worker 2 listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        ports = (free_ports(1)[0], 9, listening.getsockname()[1])
+        yield Cluster(tuple(f"127.0.0.1:{port}" for port in ports), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "lost"),
+    [
+        (tf.errors.AbortedError, "kerasdist-worker 2: the disk is full\nmore", [2]),
+        (tf.errors.UnavailableError, "Connection reset by peer", [0]),
+        (tf.errors.InternalError, "heartbeat of /job:worker/replica:0/task:2 timed out", [0]),
+        (tf.errors.InternalError, "CoordinationService is not there", [0]),
+        (tf.errors.InternalError, "Collective ops is aborted", [0]),
+        (tf.errors.InvalidArgumentError, "shapes do not match", None),
+        (tf.errors.InternalError, "kerasdist-worker 1: this one's own", None),
+    ],
+)
+def test_an_error_of_tensorflow_names_the_worker_that_caused_it(kind, text, lost, others):
+    found = failures.find_lost_worker(others, kind(None, None, text))
+    assert (found and list(found.workers)) == lost
+
+
+def test_a_stopped_worker_still_listens_and_is_named_by_the_error():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        hosts = (f"127.0.0.1:{listening.getsockname()[1]}", "127.0.0.1:9")
+        error = tf.errors.UnavailableError(None, None, "/job:worker/task:0 is silent")
+        found = failures.find_lost_worker(Cluster(hosts, 1), error)
+        assert found.workers == (0,)
+        assert f"no answer from worker 0 ({hosts[0]})" in str(found)
+        error = tf.errors.CancelledError(None, None, "for another reason")
+        assert failures.find_lost_worker(Cluster(hosts, 1), error) is None
 
 
 @slow

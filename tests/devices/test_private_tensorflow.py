@@ -110,7 +110,7 @@ def test_collected_nodes_name_their_devices():
 
 
 WORKER = """
-import os, sys
+import os, sys, time
 import tensorflow as tf
 from kerasdist.devices import private_tensorflow
 
@@ -132,12 +132,12 @@ def total():
 
 print("replicas", float(total()), flush=True)
 if index:
+    time.sleep(2)  # Until the other worker waits: only then does its error have the message.
     private_tensorflow.fail_other_workers("the disk is full")
     os.read(0, 1)
 else:
     try:
-        while True:
-            total()
+        total()
     except tf.errors.OpError as error:
         print("told", "the disk is full" in str(error), flush=True)
 os._exit(0)

@@ -20,11 +20,11 @@ def watched(**fields):
         "hosts": ["127.0.0.1:1", "127.0.0.1:9"],
         "index": 0,
         "timeout": 1.0,
-        "told": None,
-        "line": None,
+        "reports": None,
+        "lifeline": None,
         **fields,
     }
-    passed = [fields["line"]] if fields["line"] is not None else []
+    passed = [fields["lifeline"]] if fields["lifeline"] is not None else []
     dog = subprocess.Popen(
         [sys.executable, "-S", watchdog.__file__, json.dumps(fields)],
         stdin=subprocess.PIPE,
@@ -49,7 +49,7 @@ def test_a_worker_that_nobody_joins_is_ended_with_the_missing_ones_named():
 
 def test_a_worker_that_joined_is_left_alone_until_its_launcher_is_gone():
     line, end = os.pipe()
-    with watched(line=line) as (worker, dog):
+    with watched(lifeline=line) as (worker, dog):
         dog.stdin.write(watchdog.JOINED)
         dog.stdin.flush()
         time.sleep(1.5)

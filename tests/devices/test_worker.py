@@ -1,7 +1,7 @@
 """Several workers train the same bits as one device, however they are started.
 
-The quick tests start two workers three times. The slow ones train recipes and start workers by
-hand and by Slurm. docs/several-machines.md says what each shows.
+The quick tests start two workers twice. The slow ones train recipes, and start workers by hand
+and in a user's program. docs/several-machines.md says what each shows.
 """
 
 import os

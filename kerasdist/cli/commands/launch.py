@@ -7,7 +7,7 @@ from typing import Any
 
 from kerasdist.cli import options
 from kerasdist.cli.parser import Option, Options
-from kerasdist.devices import cluster as clusters
+from kerasdist.devices import cluster
 from kerasdist.devices.launcher import Start, supervise
 from kerasdist.devices.ports import check_own_port
 from kerasdist.errors import KerasdistError
@@ -43,7 +43,7 @@ LAUNCH_OPTIONS: Options = {
     ),
     "worker_timeout": Option(
         float,
-        clusters.DEFAULT_TIMEOUT,
+        cluster.DEFAULT_TIMEOUT,
         "seconds until a worker that is missing, stopped or out of reach counts as lost",
         example="60",
         **_at_least(2, "a number of seconds"),
@@ -95,15 +95,15 @@ def _start_of(values: Mapping[str, Any]) -> Start:
     if values["workers"] is not None:
         return Start(timeout, num_local=values["workers"])
     if values["hosts"] is not None:
-        cluster = clusters.from_hosts(values["hosts"], values["index"])
-    elif (found := clusters.current()) is not None:
-        cluster = found
-    elif clusters.in_slurm():
-        cluster = clusters.from_slurm()
+        chosen = cluster.from_hosts(values["hosts"], values["index"])
+    elif (found := cluster.current()) is not None:
+        chosen = found
+    elif cluster.in_slurm():
+        chosen = cluster.from_slurm()
     else:
         raise KerasdistError(
             "Cannot tell how many workers to start: there is neither `--workers` nor `--hosts`, no "
             "TF_CONFIG, and no Slurm task. Expected one of them. Add for example `--workers 2`."
         )
-    check_own_port(cluster)
-    return Start(timeout, cluster)
+    check_own_port(chosen)
+    return Start(timeout, chosen)
