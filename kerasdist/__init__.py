@@ -13,7 +13,7 @@ from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 if TYPE_CHECKING:
     from kerasdist.data.arrays import Sequences
     from kerasdist.data.streams import read_provider
-    from kerasdist.devices.placement import list_devices, logical_cpus
+    from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.losses import SmoothedCrossentropy
@@ -32,8 +32,8 @@ _HOMES = {
     "evaluate": "training.api",
     "predict": "training.api",
     "load": "model_files.loading",
-    "list_devices": "devices.placement",
-    "logical_cpus": "devices.placement",
+    "list_devices": "devices.names",
+    "logical_cpus": "devices.names",
     "read_provider": "data.streams",
     "Sequences": "data.arrays",
     "PublicData": "recipes.public_data",
@@ -98,4 +98,4 @@ if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
-    import_module("kerasdist.devices.placement")
+    import_module("kerasdist.devices.names")

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.devices import placement as devices
+from kerasdist.devices.placement import Placement, place
 from kerasdist.engine import sums
 from kerasdist.runs.folder import weights_sha256
 from kerasdist.training import session
@@ -37,7 +37,7 @@ def mse_gradient(x, y, w):
 def engines(monkeypatch):
     """The engines that fit makes, with a copy of the state on each device, as GPUs have it."""
     made = []
-    monkeypatch.setattr(devices.Placement, "shares_memory", False)
+    monkeypatch.setattr(Placement, "shares_memory", False)
 
     class Recorded(session.Engine):
         def __init__(self, *args):
@@ -327,7 +327,7 @@ def test_t17_strategies_of_different_sizes_follow_one_another():
 @pytest.mark.parametrize("fixed_order", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 def test_t19_sums_over_replicas_are_right_for_every_number(replicas, fixed_order):
-    placement = devices.place(replicas)
+    placement = place(replicas)
 
     def replica():
         context = tf.distribute.get_replica_context()

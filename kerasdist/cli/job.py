@@ -10,7 +10,8 @@ from kerasdist import __version__
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.options import OUTPUT_OPTIONS
 from kerasdist.devices import cluster, gpus
-from kerasdist.devices.placement import place, resolve_names
+from kerasdist.devices.names import resolve_names
+from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe

@@ -144,10 +144,10 @@ def _fit(argv: list[str]) -> int:
 
     options = parse_fit(argv)
     if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
-        from kerasdist.cli.commands import launch
+        from kerasdist.devices.launcher import Start, supervise
 
         # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
-        return launch.supervise(launch.Start(found.timeout, found), argv)
+        return supervise(Start(found.timeout, found), argv)
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
     return int(_find_with_tensorflow("commands.fit:fit", argv)(options))

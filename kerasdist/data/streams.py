@@ -23,6 +23,7 @@ from kerasdist.data.python_sources import (
 )
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
+from kerasdist.devices.private_tensorflow import inputs_of
 from kerasdist.errors import KerasdistError
 
 DEFAULT_SHUFFLE_BUFFER = 10_000
@@ -288,7 +289,7 @@ def _are_batches(dataset: tf.data.Dataset, shapes: list[tf.TensorShape]) -> bool
     if None in sizes:
         return True
     # A known size alone says nothing: an image and its mask have the same height.
-    while len(inputs := dataset._inputs()) == 1:
+    while len(inputs := inputs_of(dataset)) == 1:
         kind = type(dataset).__name__
         if any(word in kind for word in ("FlatMap", "Interleave", "Unbatch", "Window")):
             return False

@@ -17,9 +17,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.util import _pywrap_util_port
 
 from kerasdist import __version__
+from kerasdist.devices import private_tensorflow
 
 VERSIONS: tuple[str, ...] = ("kerasdist", "tensorflow", "keras", "numpy")
 MACHINE: tuple[str, ...] = ("threads", "processor")
@@ -71,5 +71,5 @@ def _processor() -> str:
     )
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     name = fields.get("model name", "unknown")
-    kernels = ["oneDNN"] if _pywrap_util_port.IsMklEnabled() else []
+    kernels = ["oneDNN"] if private_tensorflow.uses_onednn() else []
     return " ".join([name, *(word for word in _INSTRUCTIONS if word in flags), *kernels])

@@ -7,7 +7,7 @@ import pytest
 
 from kerasdist import KerasdistError
 from kerasdist.cli import main, options
-from kerasdist.devices import placement
+from kerasdist.devices import names
 
 DEVICES = "auto|1|6|0,2|0, 1|CPU:0|cpu|cpu:4|gpu|GPU:3|/gpu:1|/device:CPU:0|CPU:0,CPU:1|cpu:0, 1"
 
@@ -15,14 +15,14 @@ DEVICES = "auto|1|6|0,2|0, 1|CPU:0|cpu|cpu:4|gpu|GPU:3|/gpu:1|/device:CPU:0|CPU:
 @pytest.mark.parametrize("text", DEVICES.split("|"))
 def test_the_syntax_of_devices_is_that_of_fit(text):
     assert options.RUN_OPTIONS["devices"].valid(text)
-    assert placement.resolve_names(text, soft=True)
+    assert names.resolve_names(text, soft=True)
 
 
 @pytest.mark.parametrize("text", ["", "0", "two", "cpu;1", "CPU:0,gpus", "cpu,gpu", "tpu:0", "-1"])
 def test_what_devices_cannot_read_is_refused_before_tensorflow_is_imported(text):
     assert not options.RUN_OPTIONS["devices"].valid(text)
     with pytest.raises(KerasdistError):
-        placement.resolve_names(text, soft=True)
+        names.resolve_names(text, soft=True)
 
 
 def test_every_option_of_the_page_exists(capsys):

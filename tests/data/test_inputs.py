@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.devices.placement import resolve_names
+from kerasdist.devices.names import resolve_names
 from kerasdist.training import inference, session
 
 X = np.random.default_rng(0).normal(size=(10, 4)).astype("float32")

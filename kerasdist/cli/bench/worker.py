@@ -26,7 +26,7 @@ from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.data.feed import preparation
 from kerasdist.data.streams import Stream, open_stream
-from kerasdist.devices.placement import logical_cpus_if_more
+from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.models.contract import Model, ensure_compiled, read
 from kerasdist.training import api
 from kerasdist.training.progress.profile import Split

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kerasdist.devices import gpus
-from kerasdist.devices.placement import Device, list_devices
+from kerasdist.devices.names import Device, list_devices
 from kerasdist.runs.atomic import as_json
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

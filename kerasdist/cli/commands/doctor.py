@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from kerasdist.devices import gpus
-from kerasdist.devices.placement import list_devices, logical_cpus_if_more
+from kerasdist.devices.names import list_devices, logical_cpus_if_more
 from kerasdist.errors import first_line
 from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json

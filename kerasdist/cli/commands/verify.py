@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import FIT_OPTIONS, Job
-from kerasdist.devices.placement import logical_cpus_if_more
+from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
 from kerasdist.runs import folder
 from kerasdist.runs.atomic import as_json

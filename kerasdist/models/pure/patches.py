@@ -16,6 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from kerasdist.devices import private_tensorflow
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure import recurrence
 
@@ -156,7 +157,7 @@ def _inner_loop(keras_loop):
 def _variable_key(self, variable):
     # TFOptimizer's own key asks `variable.value`, which inside a StatelessScope is a tensor.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
-    return native._unique_id
+    return private_tensorflow.id_of(native)
 
 
 # TFOptimizer replaces these with versions for tf.distribute, which need real variables.

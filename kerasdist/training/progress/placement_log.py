@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tensorflow.python.eager import context
+from kerasdist.devices import private_tensorflow
 
 PLACEMENT = "placement.txt"
 # They only pass values on. The file lists them, the summary does not.
@@ -23,7 +23,7 @@ class PlacementLog:
     """Collects on which devices TensorFlow places the operations of every function that runs."""
 
     def __init__(self) -> None:
-        context.context().enable_graph_collection()
+        private_tensorflow.collect_graphs()
         self._is_told = False
 
     def tell(self, say: Callable[[str], None], run: Path | None) -> None:
@@ -31,7 +31,7 @@ class PlacementLog:
         if self._is_told:
             return
         self._is_told = True
-        nodes = list(_nodes(context.context().export_run_metadata()))
+        nodes = list(private_tensorflow.collected_nodes())
         self.close()
         if run is not None:
             lines = [f"{_short(node.device)}\t{node.op}\t{node.name}\n" for node in nodes]
@@ -41,7 +41,7 @@ class PlacementLog:
         say("\n".join(lines))
 
     def close(self) -> None:
-        context.context().disable_graph_collection()
+        private_tensorflow.stop_collecting_graphs()
 
 
 def summary(nodes: list[Any]) -> list[str]:
@@ -59,12 +59,6 @@ def summary(nodes: list[Any]) -> list[str]:
         most = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(_MOST_KINDS))
         lines.append(f"{device:<6}  {counts.total():,} operations ({most}, ...)")
     return lines
-
-
-def _nodes(metadata: Any) -> Iterator[Any]:
-    for function in metadata.function_graphs:
-        for graph in function.partition_graphs:
-            yield from graph.node
 
 
 def _short(device: str) -> str:

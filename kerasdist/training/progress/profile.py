@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasdist.devices.private_tensorflow import read_trace
 from kerasdist.engine.sums import ALL_REDUCE
 from kerasdist.errors import first_line
 from kerasdist.training.progress.reporter import Reporter
@@ -123,7 +124,7 @@ class Profile:
                     self._folder.glob("plugins/profile/*/*.xplane.pb"),
                     key=lambda path: path.stat().st_mtime,
                 )
-                self.split = split(_read(newest), self._steps)
+                self.split = split(read_trace(newest.read_bytes()), self._steps)
                 self._tell(newest)
         except Exception as error:  # noqa: BLE001 - the training continues
             self._fail(error)
@@ -142,14 +143,6 @@ class Profile:
 
     def _fail(self, error: Exception) -> None:
         self._reporter.warn(f"no profile: {first_line(error)}. The training continues.")
-
-
-def _read(path: Path) -> Any:
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    space = xplane_pb2.XSpace()
-    space.ParseFromString(path.read_bytes())
-    return space
 
 
 def split(space: Any, num_steps: int) -> Split:

@@ -127,7 +127,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_as_it_is(command, tiny, 
 def test_a_usage_error_leaves_no_folder_behind(command, tiny, tmp_path):
     done = command("fit", "tiny", "--run-dir", "new/mine", "--devices", 2, "--shards", 3)
     assert done.code == 2
-    assert "multiple of the devices" in done.err
+    assert "multiple of the number of devices" in done.err
     assert not (tmp_path / "new").exists()
     assert command("fit", "tiny", "--batch-size", 2, "--devices", 4).code == 2
     assert not list(tmp_path.glob("runs/tiny/*"))
