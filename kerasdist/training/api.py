@@ -12,8 +12,11 @@ import keras
 import tensorflow as tf
 
 from kerasdist import __version__
-from kerasdist.data.feed import Feed, element_spec, first_batch, preparation, translate
+from kerasdist.data.augmentation import element_spec, first_batch
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
+from kerasdist.data.values import translate
 from kerasdist.devices.placement import place
 from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine

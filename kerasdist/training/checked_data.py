@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import keras
 
-from kerasdist.data.feed import Feed, element_spec, preparation
+from kerasdist.data.augmentation import element_spec
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError

@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 
-from kerasdist.data.feed import Feed, preparation
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine

@@ -138,7 +138,7 @@ def test_a_provider_s_exception_reaches_the_caller(at_call, no_pauses):
 @pytest.fixture
 def patience(monkeypatch):
     """A busy machine may need longer for the batches before a failure."""
-    monkeypatch.setattr("kerasdist.data.reader._GRACE_SECONDS", 60.0)
+    monkeypatch.setattr("kerasdist.data.buffer._GRACE_SECONDS", 60.0)
 
 
 @pytest.mark.parametrize("at_call", [5, 9])
@@ -333,7 +333,7 @@ def test_an_exception_of_one_of_several_threads_stops_all():
 
 
 def test_closing_waits_for_a_read_under_way_and_says_so(monkeypatch):
-    monkeypatch.setattr("kerasdist.data.reader._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("kerasdist.data.buffer._PATIENCE_SECONDS", 0.05)
     left = threading.Event()
 
     def read():

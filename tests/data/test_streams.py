@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.data.feed import Feed, preparation
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 
 NUM = 23
