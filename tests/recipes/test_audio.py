@@ -14,15 +14,16 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.data import streams
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
+from kerasdist.recipes.recipe import bundled
 
-RECIPE = recipes.bundled()["audio"]
+RECIPE = bundled()["audio"]
 # Fast enough for a test.
 SMALL = {"source": "synthetic", "num_train": 60, "num_validation": 40, "units": 6, "layers": 1}
 
 
 def part(name):
-    return recipes._import_part(RECIPE, name)
+    return import_part(RECIPE, name)
 
 
 def write_wav(path, samples, *, rate=8000, channels=1, width=2):

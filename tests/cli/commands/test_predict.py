@@ -18,7 +18,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.cli import main
 from kerasdist.evaluation import classes as predictions
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
 from tests import classifier_recipe
 
 predict_command = importlib.import_module("kerasdist.cli.commands.predict")
@@ -327,7 +327,7 @@ def test_values_are_no_classes():
 def cifar10():
     """`read_examples` of the recipe."""
     recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_validation=4)
-    part = recipes._import_part(recipe.path, "data")
+    part = import_part(recipe.path, "data")
     image = recipe.build_data("validation")["image"]
     return part, image, lambda *paths: part.read_examples(recipe.config, list(paths))["image"]
 
