@@ -388,7 +388,9 @@ def test_a_broken_image_is_named(cifar10, tmp_path):
     for name, content in (("cut.png", whole[:100]), ("text.png", b"hello"), ("none.png", b"")):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(kerasdist.KerasdistError, match=f"{name}', which is no image") as found:
+        with pytest.raises(
+            kerasdist.KerasdistError, match=f"{name}', which is not an image"
+        ) as found:
             read(path)
         assert "{{" not in str(found.value)
         assert "[Op" not in str(found.value)
