@@ -31,7 +31,8 @@ class Bench:
 
     def __init__(self, **settings: Any):
         import kerasdist
-        from kerasdist.data.feed import Feed, preparation
+        from kerasdist.data.feed import Feed
+        from kerasdist.data.preparation import preparation
         from kerasdist.data.streams import open_stream
         from kerasdist.devices.placement import place
         from kerasdist.engine.engine import Engine, Settings

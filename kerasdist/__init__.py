@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
-    from kerasdist.data.arrays import Sequences
-    from kerasdist.data.streams import read_provider
+    from kerasdist.data.forms.providers import read_provider
+    from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
@@ -34,8 +34,8 @@ _HOMES = {
     "load": "model_files.loading",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
-    "read_provider": "data.streams",
-    "Sequences": "data.arrays",
+    "read_provider": "data.forms.providers",
+    "Sequences": "data.forms.sequences",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",

@@ -13,7 +13,7 @@ import pytest
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.training import session
+from kerasdist.training import inference, session
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -70,6 +70,17 @@ def engines(monkeypatch):
 
     monkeypatch.setattr(session, "Engine", Kept)
     return made
+
+
+@pytest.fixture
+def not_compiled(monkeypatch):
+    """The error must come before the engine, which compiles, is made."""
+
+    def engine(*args, **kwargs):
+        raise AssertionError("an engine was made before the error")
+
+    for module in (session, inference):
+        monkeypatch.setattr(module, "Engine", engine)
 
 
 @pytest.fixture

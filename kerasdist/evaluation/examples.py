@@ -16,7 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.feed import Feed, preparation
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine

@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 
-from kerasdist.data.feed import Feed, element_spec, first_batch, preparation
+from kerasdist.data.augmentation import element_spec, first_batch
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError

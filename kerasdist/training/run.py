@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from kerasdist import __version__
-from kerasdist.data.feed import element_spec
+from kerasdist.data.augmentation import element_spec
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import RunFailedError
 from kerasdist.models import pure

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasdist.data.feed import translate
+from kerasdist.data.values import translate
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine

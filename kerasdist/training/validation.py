@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.feed import Feed, translate
+from kerasdist.data.feed import Feed
+from kerasdist.data.values import translate
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kerasdist import Sequences
-from kerasdist.data.feed import _part
+from kerasdist.data.preparation import part_of
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import Placement, Share
 from kerasdist.engine.shards import Cut
@@ -27,7 +27,7 @@ def test_a_part_has_the_rows_of_its_shards(num_examples, shards, num_workers):
     whole = Cut(Example((x,), x, x, None), shards, placement, 0)
     seen = []
     for share in shares(shards, num_workers):
-        (part, _), span = _part(share, (x, x), False)
+        (part, _), span = part_of(share, (x, x), False)
         first, end = share.rows(num_examples)
         assert part.numpy().tolist() == list(range(first, end))
         cut = Cut(Example((part,), part, part, None), shards, placement, 0, span)

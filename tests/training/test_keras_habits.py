@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.data.feed import preparation
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import Share
 from kerasdist.runs.checkpoints import Store

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
-from kerasdist.data.feed import preparation
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.models.contract import Model, ensure_compiled, read

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
 from tests import classifier_recipe
 
 predict_command = importlib.import_module("kerasdist.cli.commands.predict")
@@ -237,7 +237,7 @@ def test_a_regression_of_a_notebook_prints_values(command, tmp_path, regression)
 def cifar10():
     """`read_examples` of the recipe."""
     recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_validation=4)
-    part = recipes._import_part(recipe.path, "data")
+    part = import_part(recipe.path, "data")
     image = recipe.build_data("validation")["image"]
     return part, image, lambda *paths: part.read_examples(recipe.config, list(paths))["image"]
 
@@ -298,7 +298,9 @@ def test_a_broken_image_is_named(cifar10, tmp_path):
     for name, content in (("cut.png", whole[:100]), ("text.png", b"hello"), ("none.png", b"")):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(kerasdist.KerasdistError, match=f"{name}', which is no image") as found:
+        with pytest.raises(
+            kerasdist.KerasdistError, match=f"{name}', which is not an image"
+        ) as found:
             read(path)
         assert "{{" not in str(found.value)
         assert "[Op" not in str(found.value)
