@@ -21,7 +21,8 @@ from keras import layers
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.model_files import stored_arrays, weights
-from kerasdist.model_files.weights import Report, load_into, read_arrays
+from kerasdist.model_files.stored_arrays import read_arrays
+from kerasdist.model_files.weights import Report, load_into
 from kerasdist.runs import folder as runs
 
 KERNEL, BIAS = "layers/dense/vars/0", "layers/dense/vars/1"
