@@ -12,7 +12,7 @@ from kerasdist.cli.options import OUTPUT_OPTIONS
 from kerasdist.cli.parser import Option, Options, choices
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes import recipe, scaffold
-from kerasdist.runs.folder import CONFIG
+from kerasdist.runs.file_names import CONFIG
 
 # `kerasdist --complete WORD...` answers the scripts.
 COMPLETE = "--complete"

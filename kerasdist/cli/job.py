@@ -12,7 +12,8 @@ from kerasdist.devices import cluster, gpus
 from kerasdist.devices.placement import place, resolve_names
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
-from kerasdist.runs.folder import CONFIG, read_config
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import CONFIG
 
 # The options that `kerasdist.fit` takes as they are.
 FIT_OPTIONS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kerasdist import __version__
 from kerasdist.cli.quiet import load_command
-from kerasdist.errors import DivergedError, KerasdistError, closest
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest
 
 USAGE, FAILED, DIVERGED, INTERRUPTED = 2, 1, 3, 130
 
@@ -62,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     except DivergedError as error:
         return _fail(error, DIVERGED, debug)
     except KerasdistError as error:
-        return _fail(error, FAILED if getattr(error, "during_run", False) else USAGE, debug)
+        has_started = isinstance(error, RunFailedError) or getattr(error, "during_run", False)
+        return _fail(error, FAILED if has_started else USAGE, debug)
     except SystemExit as stop:  # After --help, and after an error of the option library.
         return int(stop.code or 0)
     except KeyboardInterrupt:
@@ -128,7 +129,7 @@ def _launch(argv: list[str]) -> int:
 def _fit(argv: list[str]) -> int:
     from kerasdist.cli import options
     from kerasdist.devices import cluster
-    from kerasdist.runs import folder as runs
+    from kerasdist.runs.folder import check_usable
 
     parsed = options.parse_fit(argv)
     if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
@@ -137,7 +138,7 @@ def _fit(argv: list[str]) -> int:
         # A worker that TF_CONFIG names is watched, too.
         return launch.supervise(launch.Start(found.timeout, found), argv)
     if parsed.run["run_dir"]:
-        runs.check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
+        check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
     return load_command("commands.fit", parsed.run["verbose"]).fit(parsed)
 
 
@@ -182,12 +183,12 @@ def _export(argv: list[str]) -> int:
 
 
 def _check_run(run: Path, which: str) -> None:
-    from kerasdist.runs import folder as runs
+    from kerasdist.runs import catalog
 
     if which == "final":
-        runs.check_finished(run)
+        catalog.check_finished(run)
     else:
-        runs.check_run(run)
+        catalog.check_run(run)
 
 
 def _runs(argv: list[str]) -> int:

@@ -19,25 +19,21 @@ from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.errors import KerasdistError
-from kerasdist.model_files.loading import fresh_seed, made
 from kerasdist.model_files.weights import load_into
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.additive_loss import state_rules
 from kerasdist.models.contract import ensure_compiled
-from kerasdist.reports import live as reports
+from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, identity, provenance
-from kerasdist.runs.checkpoints.recovery import (
-    Recovery,
-    SaveEvery,
-    choose_seed,
-    choose_shards,
-    of_chief,
-)
-from kerasdist.runs.folder import RESULT, RunFolder
+from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards, of_chief
+from kerasdist.runs.checkpoints.recovery import Recovery, save_interval
+from kerasdist.runs.file_names import RESULT
+from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
 from kerasdist.training import arguments, checked_data
 from kerasdist.training.callbacks import Hooks
 from kerasdist.training.loop import Loop
+from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.plan import Plan
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.placement_log import PlacementLog
@@ -173,7 +169,7 @@ def fit(
     callbacks = arguments.as_callbacks(callbacks)
     is_compiled = arguments.is_on("jit", jit)
     inspection.check_policy(precision)
-    every = SaveEvery.parse(save_every)
+    every = save_interval(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
     refusals.refuse_scope()
     placement = place(devices)
@@ -190,7 +186,7 @@ def fit(
         num_shards = choose_shards(shards, placement, deterministic, earlier)
         fresh = fresh_seed(model) if seed is None else 0
         seed = choose_seed(seed, fresh, placement, earlier)
-        model = made(model, precision, seed)
+        model = built(model, precision, seed)
         ensure_compiled(model)
         refusals.refuse_unsupported(model)
         refusals.refuse_bypassed(model, "fit")
@@ -307,7 +303,7 @@ def fit(
         run = folder.path if folder is not None else None
         summaries = Summaries(run, summary_every if placement.is_chief else None, reporter.warn)
         stack.callback(summaries.close)
-        live = None if run is None else reports.Live(run)
+        live = None if run is None else LiveReport(run)
         traced = Profile(_profile_folder(profile if placement.is_chief else None, run), reporter)
 
         def on_epoch() -> None:
@@ -361,13 +357,13 @@ def fit(
         finally:
             engine.state.write_back()
             if folder is not None and loop.epoch:  # A page of an epoch says that it is running.
-                reports.write(folder.path, status="unfinished")
+                write_report(folder.path, status="unfinished")
         history = hooks.history
         history.ema_weights = engine.ema_weights() if ema else None
         history.profile = traced.split
         if folder is not None:
             folder.finish(model, loop.result(placement), history.ema_weights)
-            reports.write(folder.path, status="finished")
+            write_report(folder.path, status="finished")
             if not isinstance(progress, Reporter):  # The command line has more to say.
                 result = json.loads((folder.path / RESULT).read_text())
                 lines = announcements.ending(folder.path, result, monitor=monitor)

@@ -20,7 +20,10 @@ from kerasdist.models import pure
 from kerasdist.runs import ownership
 from kerasdist.runs.checkpoints import Checkpoint
 from kerasdist.runs.checkpoints.recovery import Recovery
-from kerasdist.runs.folder import METRICS, RunFolder, weights_sha256
+from kerasdist.runs.file_names import METRICS, NAN_NOTE
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.intervals import at_most
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best_model import BestModel
 from kerasdist.training.callbacks import Hooks
 from kerasdist.training.plan import Plan
@@ -356,7 +359,7 @@ class Loop:
         if self._log_every:
             wanted = min(wanted, self._log_every - self.step % self._log_every)
         if self._recovery is not None:
-            wanted = min(wanted, self._recovery.steps_until_due(self.step))
+            wanted = at_most(wanted, self._recovery.steps_left(self.step))
         return min(wanted, self._summaries.steps_before_due(self.step))
 
     def _took(self, seconds: float, outcome: Outcome, is_observed: bool) -> None:
@@ -406,7 +409,7 @@ class Loop:
                 "examples": self._feed.examples_of_batch(),
             }
             folder = self._folder
-            self._attempt("nan.json", lambda: folder.note_not_finite(**note))
+            self._attempt(NAN_NOTE, lambda: folder.note_not_finite(**note))
         raise DivergedError(
             f"Received a step that is not finite: step {step}, loss {outcome.loss:g}, first in the "
             f"{outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "

@@ -12,14 +12,16 @@ from kerasdist.cli.job import Job
 from kerasdist.cli.options import parse_fit
 from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
-from kerasdist.model_files.served import failed, first_line
+from kerasdist.model_files.served import reason
 from kerasdist.models.contract import read
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import MODEL
 
 NUM_CHECKED = 256
 
@@ -36,7 +38,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             raise outcome
         notes, found = outcome
         if not found.is_small:
-            raise failed(
+            raise RunFailedError(
                 f"Received a {target.format} file that computes something else than the model: "
                 f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. Use "
                 "another format; nothing was kept of this one."
@@ -71,12 +73,11 @@ def _written(form: Any, served: formats.Served, draft: Path, batches: list) -> A
         try:
             runtime = form.opened(draft, served)
             return notes, formats.compare(served, runtime, batches)
-        except Exception as error:  # noqa: BLE001 - a runtime raises what it likes
-            return failed(
-                f"Received a file that its own runtime cannot run: {first_line(error)} Expected a "
-                "whole one. Use another format; nothing was kept of this one.",
-                error,
-            )
+        except Exception as error:
+            raise RunFailedError(
+                f"Received a file that its own runtime cannot run: {reason(error)} Expected a "
+                "whole one. Use another format; nothing was kept of this one."
+            ) from error
     except Exception as error:  # noqa: BLE001
         return error
 
@@ -90,9 +91,9 @@ def _in_words(found: formats.Difference, inputs: str) -> str:
 
 def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list, str]:
     """The model with its inputs, batches to compare on, and in words what these are."""
-    spec = architecture.read_spec(run / folder.MODEL)
+    spec = architecture.read_spec(run / MODEL)
     try:
-        if "recipe" not in (folder.read_config(run) or {}):
+        if "recipe" not in (read_config(run) or {}):
             raise KerasdistError("the run has no recipe")
         job = Job(parse_fit([str(run)]))
         fed, batches = _first(model, job.build_data("validation"))
@@ -103,7 +104,7 @@ def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list, str]:
         # Data that is gone must not keep anybody from their model.
         served = formats.serve(model, spec)
         batches = [formats.random_inputs(served, NUM_CHECKED)]
-        return served, batches, f"random examples ({first_line(error)})"
+        return served, batches, f"random examples ({reason(error)})"
 
 
 def _first(model: keras.Model, data: Any) -> tuple[Any, list[list[np.ndarray]]]:

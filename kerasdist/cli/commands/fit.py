@@ -15,14 +15,14 @@ from kerasdist.cli.job import FIT_OPTIONS, Job, names_of
 from kerasdist.cli.options import FitOptions
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
-from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.evaluation import examples
-from kerasdist.reports import live as reports
-from kerasdist.runs import folder as runs
-from kerasdist.runs import ownership
+from kerasdist.reports.live import write_report
+from kerasdist.runs import catalog, ownership
 from kerasdist.runs.atomic import as_json, write_text
-from kerasdist.runs.lock import RunLock, RunLockedError
-from kerasdist.runs.reading import EVALUATION
+from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.lock import RunLockedError, is_locked
 from kerasdist.training import api
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
@@ -84,7 +84,7 @@ def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> 
     reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=titles)
     with _result_of_a_stop(folder):
         history = api.fit(job.build_model, data, run_dir=folder, **arguments)
-    result = json.loads((folder.path / runs.RESULT).read_text())
+    result = json.loads((folder.path / RESULT).read_text())
     validation = arguments["validation_data"]
     with _report_at_the_end(reporter, folder.path):
         if validation is not None:
@@ -96,29 +96,21 @@ def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> 
 
 
 def _is_finished(job: Job, path: Path) -> bool:
-    return runs.status(path) == "finished" and _same_run(job.config(), path)
+    return catalog.status(path) == "finished" and _same_run(job.config(), path)
 
 
-def _folder(job: Job, run: dict[str, Any]) -> runs.RunFolder:
+def _folder(job: Job, run: dict[str, Any]) -> RunFolder:
     """The run's folder: named, or the newest that this command left unfinished, or a new one."""
     parent = Path("runs") / job.name
     if run["run_dir"]:
-        return runs.RunFolder(run["run_dir"], job.config(), job.source, resume=run["resume"])
+        return RunFolder(run["run_dir"], job.config(), job.source, resume=run["resume"])
     if run["resume"]:
-        for path in runs.newest_first(parent):
-            if _same_run(job.config(), path) and not _is_locked(path):
-                if runs.status(path) == "diverged":
+        for path in catalog.newest_first(parent):
+            if _same_run(job.config(), path) and not is_locked(path):
+                if catalog.status(path) == "diverged":
                     break
-                return runs.RunFolder(path, job.config(), job.source, resume=True)
-    return runs.RunFolder.numbered(parent, job.config(), job.source)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with RunLock(path):
-            return False
-    except RunLockedError:
-        return True
+                return RunFolder(path, job.config(), job.source, resume=True)
+    return RunFolder.numbered(parent, job.config(), job.source)
 
 
 # Options that may differ between two starts of one run.
@@ -141,7 +133,7 @@ _MAY_DIFFER = (
 
 def _same_run(config: dict[str, Any], path: Path) -> bool:
     """Whether a run was started by the same command."""
-    saved = runs.read_config(path)
+    saved = catalog.read_config(path)
     if saved is None:
         return False
     ours = json.loads(as_json(config))
@@ -152,7 +144,7 @@ def _same_run(config: dict[str, Any], path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
+def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
     """Leaves a result.json that says why a run ended early, and nothing of one that never began."""
     try:
         yield
@@ -162,7 +154,7 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
     except RunLockedError:
         raise  # The folder is another process's.
     except KerasdistError as error:
-        if getattr(error, "during_run", False):
+        if isinstance(error, RunFailedError) or getattr(error, "during_run", False):
             _stop(folder, "failed", str(error))
         else:
             folder.discard()
@@ -175,15 +167,15 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
         raise
 
 
-def _stop(folder: runs.RunFolder, status: str, error: str) -> None:
+def _stop(folder: RunFolder, status: str, error: str) -> None:
     folder.stop(status, error)
-    reports.write(folder.path, status=status)
+    write_report(folder.path, status=status)
 
 
 @contextlib.contextmanager
 def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     """Writes the report of a run that has finished, which nothing that fails here changes."""
-    reports.write(path, status="finished")  # At once: a kill may end what follows.
+    write_report(path, status="finished")  # At once: a kill may end what follows.
     try:
         yield
     except KeyboardInterrupt:
@@ -191,8 +183,8 @@ def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the run is finished, whatever its examples do
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
-    if not reports.write(path, status="finished"):
-        reporter.warn(f"{path / runs.REPORT} could not be written")
+    if not write_report(path, status="finished"):
+        reporter.warn(f"{path / REPORT} could not be written")
 
 
 def _look_at_examples(

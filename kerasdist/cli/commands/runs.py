@@ -13,8 +13,9 @@ from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.reports import comparison, html
-from kerasdist.runs import folder as runs
 from kerasdist.runs.atomic import as_json, write_text
+from kerasdist.runs.catalog import is_run
+from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run, read
 
 DEFAULT_FOLDER = Path("runs")
@@ -81,7 +82,7 @@ def _runs(paths: Sequence[Path]) -> list[Run]:
     """The runs themselves where several are named, else those below the folder, the newest last."""
     if len(paths) > 1:
         for path in paths:
-            if not runs.is_run(path):
+            if not is_run(path):
                 raise _no_run(path)
         return [read(path) for path in paths]
     folder = paths[0] if paths else DEFAULT_FOLDER
@@ -97,7 +98,7 @@ def _runs(paths: Sequence[Path]) -> list[Run]:
 
 def below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """The runs in a folder and its folders; nothing inside a run, behind a link or hidden."""
-    if runs.is_run(folder):
+    if is_run(folder):
         yield folder
         return
     try:
@@ -125,7 +126,7 @@ def _no_run(path: Path) -> KerasdistError:
     guess = "" if path.exists() else closest(path.name, _siblings(path))
     return KerasdistError(
         f"Received {str(path)!r}, which {what}. Expected runs to compare: folders with a "
-        f"{runs.CONFIG} of ours.{guess} `kerasdist runs` lists them."
+        f"{CONFIG} of ours.{guess} `kerasdist runs` lists them."
     )
 
 

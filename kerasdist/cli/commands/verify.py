@@ -14,8 +14,8 @@ from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.cli.options import FitOptions
 from kerasdist.devices.placement import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
-from kerasdist.runs import folder
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
 
 # Differences that float32 rounding explains after a few steps, relative to the largest weight.
@@ -50,7 +50,7 @@ def verify(options: FitOptions) -> int:
             data = job.build_data("train")  # It may have been read to its end.
         metrics = {name: values[-1] for name, values in history.history.items()}
         weights = history.model.get_weights()
-        outcomes.append((count, weights, metrics, folder.weights_sha256(history.model)))
+        outcomes.append((count, weights, metrics, weights_sha256(history.model)))
     rows = [_compare(outcomes[0], outcome, run["deterministic"]) for outcome in outcomes]
     agree = all(row["agrees"] for row in rows)
     if run["json"]:
