@@ -10,7 +10,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.devices import placement as devices
 from kerasdist.engine import sums
-from kerasdist.runs.folder import weights_sha256
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api as training
 from kerasdist.training import loop as epochs
 

@@ -31,7 +31,7 @@ from kerasdist.devices.cluster import Cluster
 from kerasdist.devices.placement import Placement, Share
 from kerasdist.engine.shards import Cut
 from kerasdist.models.contract import Example
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs.lock import is_alive
 from tests import classifier_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

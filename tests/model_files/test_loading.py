@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.runs import folder as runs
+from kerasdist.runs.file_names import BEST, FINAL
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
 Y = (X.sum(axis=1) > 0).astype("int64")
@@ -105,7 +105,7 @@ def test_each_of_the_three_is_what_its_name_says(tmp_path):
 def test_the_best_file_has_the_optimizer_of_its_step(devices, tmp_path):
     """Plain Keras goes on training from it."""
     train(sequential, tmp_path / "run", epochs=2, devices=devices)
-    plain = keras.models.load_model(tmp_path / "run" / runs.BEST)
+    plain = keras.models.load_model(tmp_path / "run" / BEST)
     assert int(plain.optimizer.iterations) == 8
     assert np.abs(plain.optimizer.variables[2]).max() > 0
 
@@ -239,7 +239,7 @@ def test_a_checkpoint_file_that_names_code_is_refused(tmp_path):
 
 def test_plain_keras_reads_best_and_final_with_safe_mode(tmp_path):
     trained = train(sequential, tmp_path / "run").model
-    for name in (runs.BEST, runs.FINAL):
+    for name in (BEST, FINAL):
         plain = keras.models.load_model(tmp_path / "run" / name, safe_mode=True)
         np.testing.assert_array_equal(plain(X), trained(X), err_msg=name)
 
