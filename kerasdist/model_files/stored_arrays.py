@@ -236,11 +236,11 @@ def reading(what: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - h5py and zipfile raise many types of errors for a broken file
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         # h5py's messages can quote the file.
-        reason, cause = f"it cannot be read ({shown(message)[1:-1]})", error
+        reason, cause = f"it is broken ({shown(message)[1:-1]})", error
     raise KerasdistError(
-        f"The weights cannot be loaded from {what}: {reason}. Expected nothing but arrays, as "
-        "Keras writes them. Save the weights again with `model.save_weights`, and do not use a "
-        "file of unknown origin."
+        f"The weights of {what} cannot be read: {reason}. Expected nothing but arrays, as Keras "
+        "writes them. Save the weights again with `model.save_weights`, and do not use a file of "
+        "unknown origin."
     ) from cause
 
 

@@ -189,7 +189,7 @@ def test_a_class_that_keras_cannot_make_is_named_with_what_to_do(tmp_path):
 
 
 def test_a_model_that_the_user_calls_a_run_is_not_one(tmp_path):
-    with pytest.raises(kerasdist.KerasdistError, match="which is no run"):
+    with pytest.raises(kerasdist.KerasdistError, match="is not a run"):
         kerasdist.load(tmp_path)
     with pytest.raises(kerasdist.KerasdistError, match="Did you mean 'best'"):
         kerasdist.load(tmp_path, which="bset")
@@ -214,7 +214,7 @@ def test_no_code_comes_from_a_run_s_folder(tmp_path):
     marker.unlink()  # Building it ran the function.
     for model in (foreign_module(marker), json.loads(with_lambda.to_json())):
         (folder / "model.json").write_text(json.dumps({**described, "model": model}))
-        with pytest.raises(kerasdist.KerasdistError, match="no code is taken from a run"):
+        with pytest.raises(kerasdist.KerasdistError, match="kerasdist runs no code from a run"):
             kerasdist.load(folder)
         assert not marker.exists()
 

@@ -77,9 +77,9 @@ def test_a_second_process_is_refused_with_host_and_process_id(tmp_path, holder):
         RunLock(tmp_path).acquire()
     assert (caught.value.host, caught.value.pid) == (socket.gethostname(), holder.pid)
     assert str(caught.value) == (
-        f"Received the run {str(tmp_path)!r}, which is in use by process {holder.pid} on host "
+        f"The run {str(tmp_path)!r} is in use by process {holder.pid} on host "
         f"{socket.gethostname()!r}. Expected a run that no other process uses. Wait until that "
-        "one ends, stop it, or name another run."
+        "process ends, stop it, or choose another run."
     )
     assert (tmp_path / "lock").read_bytes() == before
 
