@@ -35,7 +35,8 @@ class Bench:
         from kerasdist.data.preparation import preparation
         from kerasdist.data.streams import open_stream
         from kerasdist.devices.placement import place
-        from kerasdist.engine.engine import Engine, Settings
+        from kerasdist.engine.engine import Engine
+        from kerasdist.engine.settings import Settings
 
         recipe = kerasdist.load_recipe(RECIPE, **settings)
         self.batch_size = recipe.config.batch_size

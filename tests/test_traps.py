@@ -10,7 +10,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.devices.placement import Placement, place
 from kerasdist.engine import sums
-from kerasdist.runs.folder import weights_sha256
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import session
 from kerasdist.training.progress import watch
 

@@ -19,7 +19,7 @@ from kerasdist.cli.settings import recipe_groups
 from kerasdist.cli.shells import SCRIPTS
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes import recipe, scaffold
-from kerasdist.runs.folder import CONFIG
+from kerasdist.runs.file_names import CONFIG
 
 _PROG = "kerasdist completion SHELL"
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from kerasdist.cli.job import Job
 from kerasdist.runs.atomic import as_json
-from kerasdist.runs.folder import RunFolder, newest_first, read_config, status
-from kerasdist.runs.lock import RunLock, RunLockedError
+from kerasdist.runs.catalog import newest_first, read_config, status
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.lock import is_locked
 
 # Two starts with different values of these options are still the same run.
 _MAY_DIFFER = (
@@ -37,7 +38,7 @@ def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
         return RunFolder(options["run_dir"], job.config(), job.source, resume=options["resume"])
     if options["resume"]:
         for path in newest_first(parent):
-            if _is_same_run(job, path) and not _is_locked(path):
+            if _is_same_run(job, path) and not is_locked(path):
                 if status(path) == "diverged":
                     break
                 return RunFolder(path, job.config(), job.source, resume=True)
@@ -47,14 +48,6 @@ def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
 def is_finished(job: Job, path: Path) -> bool:
     """Whether a folder has a finished run of the same command."""
     return status(path) == "finished" and _is_same_run(job, path)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with RunLock(path):
-            return False
-    except RunLockedError:
-        return True
 
 
 def _is_same_run(job: Job, path: Path) -> bool:

@@ -15,7 +15,8 @@ from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
-from kerasdist.runs.folder import CONFIG, read_config
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import CONFIG
 
 # The options that `kerasdist.fit` takes unchanged.
 FIT_OPTIONS = (

@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     except DivergedError as error:
         return _fail(error, DIVERGED, debug)
     except KerasdistError as error:
-        has_begun = isinstance(error, RunFailedError) or getattr(error, "during_run", False)
+        has_begun = isinstance(error, RunFailedError)
         return _fail(error, FAILED if has_begun else USAGE, debug)
     except SystemExit as stop:  # tyro printed the help, or an error.
         return int(stop.code or 0)

@@ -16,7 +16,7 @@ from kerasdist.cli.parser import Option, Options
 from kerasdist.errors import KerasdistError
 from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
-from kerasdist.runs.folder import check_finished, check_run
+from kerasdist.runs.catalog import check_finished, check_run
 
 _WHICH = Option(
     Literal["best", "last", "final"],

@@ -22,7 +22,6 @@ class WorkerLostError(RunFailedError):
     def __init__(self, message: str, workers: Sequence[int]):
         super().__init__(message)
         self.workers = tuple(workers)
-        self.during_run = True
         # Whether the launcher has printed the message already.
         self.is_told = False
 

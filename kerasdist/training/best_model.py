@@ -8,7 +8,8 @@ from typing import Any
 
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.runs.folder import BEST, RunFolder
+from kerasdist.runs.file_names import BEST
+from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.metrics_log import is_higher_better, monitored
 
 

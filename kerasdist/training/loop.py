@@ -10,9 +10,10 @@ from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, Outcome
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.checkpoints import Checkpoint
+from kerasdist.runs.intervals import at_most
 from kerasdist.training import not_finite
 from kerasdist.training.callbacks import Hooks
-from kerasdist.training.plan import Plan, Position, fewest
+from kerasdist.training.plan import Plan, Position
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import Run, Snapshot
 from kerasdist.training.signals import Interrupts, raise_for
@@ -167,7 +168,7 @@ class Loop:
             return 1
         in_time = self._watch.steps_per_call(self.at.step)
         until_save = self._run.steps_until_save(self.at.step)
-        return fewest(in_time, until_save, self._steps_left()) or 1
+        return at_most(in_time, until_save, self._steps_left())
 
     def _agree(self, wanted: int, is_observed: bool) -> tuple[int, bool]:
         """What the chief wants of the next call. A signal to any worker counts for all of them."""

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import keras
 
 from kerasdist.models import inspection
-from kerasdist.runs.checkpoints.recovery import SaveEvery
+from kerasdist.runs.checkpoints.recovery import save_interval
 from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.intervals import Every
 from kerasdist.training import arguments
 from kerasdist.training.plan import Plan
 from kerasdist.training.progress.reporter import Reporter
@@ -106,7 +107,7 @@ class RunOptions:
 
     run_dir: Path | None = None
     resume: bool = True
-    save_every: SaveEvery = field(default_factory=lambda: SaveEvery.parse(None))
+    save_every: Every = field(default_factory=lambda: save_interval(None))
     keep: int = 2
     monitor: str | None = None
     folder: RunFolder | None = None
@@ -120,7 +121,7 @@ class RunOptions:
         **options: Any,
     ) -> RunOptions:
         path = None if run_dir is None else Path(run_dir)
-        return cls(path, save_every=SaveEvery.parse(save_every), **options)
+        return cls(path, save_every=save_interval(save_every), **options)
 
     @property
     def is_kept(self) -> bool:

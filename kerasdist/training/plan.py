@@ -65,10 +65,9 @@ class Plan:
 
     def steps_left(self, step: int, step_in_epoch: int) -> int | None:
         """How many steps the epoch still has; None if only the data decides."""
-        return fewest(
-            None if self.steps is None else self.steps - step,
-            None if self.steps_per_epoch is None else self.steps_per_epoch - step_in_epoch,
-        )
+        of_plan = None if self.steps is None else self.steps - step
+        of_epoch = None if self.steps_per_epoch is None else self.steps_per_epoch - step_in_epoch
+        return min((left for left in (of_plan, of_epoch) if left is not None), default=None)
 
 
 @dataclass
@@ -118,14 +117,3 @@ class Position:
             self.left_out = 0
             # As the caller gave it: 0.001, not the 17 digits of the nearest float32.
             self.learning_rate = float(f"{learning_rate:.7g}")
-
-
-def fewest(*counts: int | None) -> int | None:
-    """The smallest of some limits, where None is no limit.
-
-    Example:
-        >>> fewest(None, 5, 3), fewest(None)
-        (3, None)
-    """
-    known = [count for count in counts if count is not None]
-    return min(known) if known else None

@@ -10,14 +10,14 @@ import keras
 
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
-from kerasdist.model_files.loading import fresh_seed, made
 from kerasdist.model_files.weights import load_into
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.runs import identity
-from kerasdist.runs.checkpoints.recovery import choose_seed, choose_shards
+from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, training_data, validation_data
+from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
 
 
@@ -48,7 +48,7 @@ def prepare(
     shards = choose_shards(step.shards, placement, step.deterministic, earlier)
     fresh = fresh_seed(source.model) if step.seed is None else 0
     seed = choose_seed(step.seed, fresh, placement, earlier)
-    model = made(source.model, source.precision, seed)
+    model = built(source.model, source.precision, seed)
     ensure_compiled(model)
     refusals.refuse_unsupported(model)
     refusals.refuse_bypassed(model, "fit")

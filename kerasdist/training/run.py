@@ -20,12 +20,14 @@ from kerasdist.data.augmentation import element_spec
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import RunFailedError
 from kerasdist.models import pure
-from kerasdist.reports import live
+from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, ownership, provenance
 from kerasdist.runs.checkpoints import Checkpoint
 from kerasdist.runs.checkpoints.recovery import Recovery
-from kerasdist.runs.folder import METRICS, RunFolder, weights_sha256
+from kerasdist.runs.file_names import METRICS, NAN_NOTE
+from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best_model import BestModel
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, run_identity
@@ -104,7 +106,7 @@ class KeptRun:
         self.dataset = None if folder.dataset == "caller" else folder.dataset
         self._folder, self._recovery = folder, recovery
         self._best = BestModel(folder, monitor, recovery.attempt)
-        self._report = live.Live(folder.path)
+        self._report = LiveReport(folder.path)
         self._unwritten: deque[dict[str, Any]] = deque()
         self._raw_digest: str | None = None
 
@@ -131,7 +133,7 @@ class KeptRun:
 
     def steps_until_save(self, step: int) -> int | None:
         """How many steps may run before the next checkpoint; None if steps do not decide."""
-        return self._recovery.steps_until_due(step)
+        return self._recovery.steps_left(step)
 
     def save_if_due(self, snapshot: Callable[[], Snapshot], *, epoch_ended: bool) -> None:
         """Saves in the background if it is time."""
@@ -172,7 +174,7 @@ class KeptRun:
 
     def note_not_finite(self, **fields: Any) -> None:
         """Writes nan.json."""
-        self._recovery.attempt("nan.json", lambda: self._folder.note_not_finite(**fields))
+        self._recovery.attempt(NAN_NOTE, lambda: self._folder.note_not_finite(**fields))
 
     def note_raw_weights(self, model: keras.Model) -> None:
         """Keeps the hash of the weights before an optimizer with `use_ema` replaces them."""
@@ -186,7 +188,7 @@ class KeptRun:
     def stop(self, *, has_page: bool) -> None:
         """Corrects the report of a run that ended early: its last page says it is running."""
         if has_page:
-            live.write(self._folder.path, status="unfinished")
+            write_report(self._folder.path, status="unfinished")
 
     def finish(
         self, model: keras.Model, result: Mapping[str, Any], ema_weights: list[Any] | None
@@ -194,7 +196,7 @@ class KeptRun:
         """Writes the trained model, result.json and the report."""
         digest = {"weights_sha256": self._raw_digest} if self._raw_digest else {}
         self._folder.finish(model, {**result, **digest}, ema_weights)
-        live.write(self._folder.path, status="finished")
+        write_report(self._folder.path, status="finished")
 
 
 Run = KeptRun | NoRun

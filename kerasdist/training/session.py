@@ -17,8 +17,8 @@ from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.models import refusals
-from kerasdist.runs.checkpoints.recovery import of_chief
-from kerasdist.runs.folder import RESULT
+from kerasdist.runs.checkpoints.inherited import of_chief
+from kerasdist.runs.file_names import RESULT
 from kerasdist.training import preparation
 from kerasdist.training.callbacks import Hooks
 from kerasdist.training.loop import Loop

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs.lock import is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
 FIT = ("--deterministic", "--shards", "4", "--save-every", "5")

@@ -9,7 +9,7 @@ import pytest
 
 from kerasdist import KerasdistError
 from kerasdist.devices import launcher
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs.lock import is_alive
 
 WORKER = """
 import json, os, signal, sys, time

@@ -3,7 +3,7 @@
 import pytest
 
 import kerasdist
-from kerasdist.devices.placement import resolve_names
+from kerasdist.devices.names import resolve_names
 from tests.bad_input import X, Y, refusal, regressor
 
 

@@ -15,7 +15,7 @@ from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import Share
 from kerasdist.runs.checkpoints import Store
-from kerasdist.runs.checkpoints.recovery import choose_seed
+from kerasdist.runs.checkpoints.inherited import choose_seed
 from kerasdist.runs.folder import RunFolder
 from kerasdist.training import arguments
 from tests import classifier_recipe

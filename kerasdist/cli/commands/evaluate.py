@@ -18,8 +18,9 @@ from kerasdist.evaluation.views import averaging
 from kerasdist.model_files.loading import load
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.file_names import MODEL
 from kerasdist.training import api
 from kerasdist.training.progress.reporter import as_text
 
@@ -57,7 +58,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
 
 def tally_for(model: keras.Model, run: Path, recipe: Recipe | None, split: str) -> Tally | None:
     """Counts the answers of a classifier; None if the run's model is not one."""
-    spec = architecture.read_spec(run / folder.MODEL)
+    spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     if classes is None or len(classes.names) > MOST_CLASSES:
         return None

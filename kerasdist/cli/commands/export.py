@@ -13,14 +13,16 @@ from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job
 from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
-from kerasdist.model_files.served import failed, first_line
+from kerasdist.model_files.served import reason
 from kerasdist.models.contract import read
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import MODEL
 
 NUM_CHECKED = 256
 
@@ -37,7 +39,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             raise outcome
         notes, found = outcome
         if not found.is_small:
-            raise failed(
+            raise RunFailedError(
                 f"The {target.format} file does not compute the same as the model: "
                 f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. The file "
                 "was removed. Use another format."
@@ -77,12 +79,11 @@ def _written(
         try:
             runtime = form.opened(draft, served)
             return notes, formats.compare(served, runtime, batches)
-        except Exception as error:  # noqa: BLE001 - a runtime may raise anything
-            return failed(
-                f"The exported file cannot be run: {first_line(error)} It was removed. Use another "
-                "format.",
-                error,
-            )
+        except Exception as error:
+            raise RunFailedError(
+                f"The exported file cannot be run: {reason(error)} It was removed. Use another "
+                "format."
+            ) from error
     except Exception as error:  # noqa: BLE001 - so may a converter
         return error
 
@@ -96,9 +97,9 @@ def _in_words(found: formats.Difference, inputs: str) -> str:
 
 def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np.ndarray]], str]:
     """The model with its inputs, batches to compare on, and a description of the batches."""
-    spec = architecture.read_spec(run / folder.MODEL)
+    spec = architecture.read_spec(run / MODEL)
     try:
-        if "recipe" not in (folder.read_config(run) or {}):
+        if "recipe" not in (read_config(run) or {}):
             raise KerasdistError("the run has no recipe")
         job = Job(parse_fit([str(run)]))
         fed, batches = _first(model, job.build_data("validation"))
@@ -108,7 +109,7 @@ def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np
     except Exception as error:  # noqa: BLE001 - the model can be exported without its data
         served = formats.serve(model, spec)
         batches = [formats.random_inputs(served, NUM_CHECKED)]
-        return served, batches, f"random examples ({first_line(error)})"
+        return served, batches, f"random examples ({reason(error)})"
 
 
 def _first(model: keras.Model, data: Any) -> tuple[Any, list[list[np.ndarray]]]:

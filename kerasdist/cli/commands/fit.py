@@ -19,12 +19,12 @@ from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
 from kerasdist.evaluation import examples
-from kerasdist.reports import live
+from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
-from kerasdist.runs.folder import REPORT, RESULT, RunFolder
+from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
+from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
-from kerasdist.runs.reading import EVALUATION
 from kerasdist.training.options import (
     DataSource,
     ModelSource,
@@ -217,13 +217,13 @@ def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
 
 def _stop(folder: RunFolder, status: str, error: str) -> None:
     folder.stop(status, error)
-    live.write(folder.path, status=status)
+    write_report(folder.path, status=status)
 
 
 @contextlib.contextmanager
 def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     """Writes the report of a finished run. An error in the block only gives a warning."""
-    live.write(path, status="finished")  # At once, in case the process is killed in the block.
+    write_report(path, status="finished")  # At once, in case the process is killed in the block.
     try:
         yield
     except KeyboardInterrupt:
@@ -231,5 +231,5 @@ def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the run itself is finished
         reason = first_line(error)
         reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
-    if not live.write(path, status="finished"):
+    if not write_report(path, status="finished"):
         reporter.warn(f"{path / REPORT} could not be written")

@@ -16,8 +16,9 @@ from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model, fields_read, read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.file_names import MODEL
 from kerasdist.training import api
 
 ARRAY_SUFFIXES = (".npy", ".npz")
@@ -33,7 +34,7 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
     paths = find(files, suffixes)
     model = load(run, options["which"])
-    spec = architecture.read_spec(run / folder.MODEL)
+    spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     if recipe is not None and extras.has_reader(recipe):
         labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]

@@ -13,8 +13,9 @@ from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.reports import comparison, html
-from kerasdist.runs import folder
 from kerasdist.runs.atomic import as_json, write_text
+from kerasdist.runs.catalog import is_run
+from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run, read
 
 DEFAULT_FOLDER = Path("runs")
@@ -82,7 +83,7 @@ def _find(paths: Sequence[Path]) -> list[Run]:
     """The runs that are named if there are several, else all runs in the folder, newest last."""
     if len(paths) > 1:
         for path in paths:
-            if not folder.is_run(path):
+            if not is_run(path):
                 raise _not_a_run(path)
         return [read(path) for path in paths]
     parent = paths[0] if paths else DEFAULT_FOLDER
@@ -98,7 +99,7 @@ def _find(paths: Sequence[Path]) -> list[Run]:
 
 def _below(path: Path, depth: int = 0) -> Iterator[Path]:
     """The runs in a folder and in its subfolders, without links and hidden folders."""
-    if folder.is_run(path):
+    if is_run(path):
         yield path
         return
     try:
@@ -126,7 +127,7 @@ def _not_a_run(path: Path) -> KerasdistError:
     guess = "" if path.exists() else closest(path.name, _siblings(path))
     return KerasdistError(
         f"{str(path)!r} {problem}. Expected the folders of runs to compare, which have a "
-        f"{folder.CONFIG} written by kerasdist.{guess} `kerasdist runs` lists all runs."
+        f"{CONFIG} written by kerasdist.{guess} `kerasdist runs` lists all runs."
     )
 
 

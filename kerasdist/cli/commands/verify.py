@@ -17,8 +17,8 @@ from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
-from kerasdist.runs import folder
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
 
 # Rounding in float32 explains differences up to this after a few steps, relative to the largest
@@ -74,7 +74,7 @@ def _train(job: Job, data: Any, run: dict[str, Any], names: list[str], shards: i
         arguments["augment"] = job.recipe.build_augment()
     history = api.fit(job.build_model, data, devices=names, progress=False, **arguments)
     metrics = {name: values[-1] for name, values in history.history.items()}
-    digest = folder.weights_sha256(history.model)
+    digest = weights_sha256(history.model)
     return _Outcome(len(names), history.model.get_weights(), metrics, digest)
 
 

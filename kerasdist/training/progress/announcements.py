@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs.folder import BEST, CONFIG, FINAL, REPORT, read_config
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import BEST, CONFIG, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
@@ -84,10 +85,10 @@ def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) 
         "finished": f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}",
         "final": as_text(metrics),
     }
-    best = best_epoch(run, monitor)
-    if best is not None:
-        name, logs = best
-        facts["best"] = f"{as_text({name: logs[name]})} in epoch {logs['epoch']}"
+    found = best_epoch(run, monitor)
+    if found is not None:
+        name, best = found
+        facts["best"] = f"{as_text({name: best.value})} in epoch {best.epoch}"
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
     lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
     if result.get("saved") == "weights":

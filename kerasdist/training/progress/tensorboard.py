@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.engine.observations import Observation
+from kerasdist.runs.intervals import Every
 from kerasdist.training.progress.meter import Meter
 
 FOLDER = "tensorboard"
@@ -34,12 +35,12 @@ _Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary
 
 
 class Summaries:
-    """Writes every `every`-th step and every epoch to a run's folder. None writes nothing.
+    """Writes a summary of some steps and of every epoch to a run's folder, or nothing at all.
 
     If writing fails, it warns once and the training continues.
     """
 
-    def __init__(self, run: Path | None, every: int | None, warn: Callable[[str], None]):
+    def __init__(self, run: Path | None, every: Every, warn: Callable[[str], None]):
         self._every, self._warn = every, warn
         self._files = EventFiles((run or Path()) / FOLDER)
         self._has_graph = False
@@ -48,11 +49,12 @@ class Summaries:
 
     def is_due(self, step: int) -> bool:
         """Whether this step gets a summary."""
-        return self._every is not None and step % self._every == 0
+        return self._every.is_due(step)
 
     def steps_before_due(self, step: int) -> int | None:
         """How many steps after `step` can run in one call. A step with a summary runs alone."""
-        return None if self._every is None else max(1, self._every - 1 - step % self._every)
+        left = self._every.steps_left(step)
+        return None if left is None else max(1, left - 1)
 
     def rewind(self, step: int, *, epoch_ended: bool) -> None:
         """Removes what a run that resumes after `step` will write again."""
@@ -65,7 +67,7 @@ class Summaries:
             self._has_graph |= kept and bool(event.graph_def)
             return kept
 
-        if self._every is not None:
+        if self._every.steps is not None:
             with self._telling():
                 self._files.keep(is_kept)
 
@@ -88,7 +90,7 @@ class Summaries:
 
     def epoch(self, step: int, logs: Mapping[str, Any]) -> None:
         """Writes the metrics of an epoch that ended with `step`."""
-        if self._every is None:
+        if self._every.steps is None:
             return
         values = []
         for name, value in logs.items():

@@ -10,8 +10,9 @@ from typing import Any
 
 from kerasdist.engine.compiled_loop import SECONDS_PER_CALL, Outcome
 from kerasdist.engine.engine import Engine
+from kerasdist.runs.intervals import Every, at_most
 from kerasdist.training.options import WatchOptions
-from kerasdist.training.plan import Plan, fewest
+from kerasdist.training.plan import Plan
 from kerasdist.training.progress.meter import Meter, Reading
 from kerasdist.training.progress.placement_log import PlacementLog
 from kerasdist.training.progress.profile import Profile
@@ -31,8 +32,10 @@ class Watch:
         self.meter = Meter()
         self.profile = Profile(_profile_folder(options, run.path), options.reporter)
         self._run = run
-        self._log_every = options.log_every
-        self._summaries = Summaries(run.path, options.summary_every, options.reporter.warn)
+        self._logging = Every(steps=options.log_every)
+        self._summaries = Summaries(
+            run.path, Every(steps=options.summary_every), options.reporter.warn
+        )
         self._placement = PlacementLog() if options.log_placement else None
         self._at_step = self._at_epoch = self.meter.reading()
         self._seconds_per_step: float | None = None
@@ -70,10 +73,12 @@ class Watch:
         if self._seconds_per_step is None:
             return 1
         in_time = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
-        until_log = self._log_every and self._log_every - step % self._log_every
-        until_summary = self._summaries.steps_before_due(step)
-        most = fewest(in_time, self.profile.most_steps_per_call, until_log or None, until_summary)
-        return in_time if most is None else most
+        return at_most(
+            in_time,
+            self.profile.most_steps_per_call,
+            self._logging.steps_left(step),
+            self._summaries.steps_before_due(step),
+        )
 
     def begin_call(self, *, is_observed: bool) -> None:
         """Just before a call of the compiled loop."""
@@ -95,7 +100,7 @@ class Watch:
         self, step: int, step_in_epoch: int, outcome: Outcome, learning_rate: float | None
     ) -> None:
         """After steps: the log line if one is due, the display, the summary."""
-        if self._log_every and step % self._log_every == 0:
+        if self._logging.is_due(step):
             rate, seconds = self.meter.rates()
             self.reporter.step(step, outcome.loss, rate, seconds)
             rates, self._at_step = self._rates(self._at_step, learning_rate), self.meter.reading()

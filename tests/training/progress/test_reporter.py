@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from kerasdist import KerasdistError, evaluate, fit
 from kerasdist.devices.placement import place
-from kerasdist.engine.engine import Engine, Settings
+from kerasdist.engine.engine import Engine
+from kerasdist.engine.settings import Settings
 from kerasdist.runs.atomic import as_json, as_number
 from kerasdist.training import validation
 from kerasdist.training.progress.meter import Meter, Reading

@@ -719,9 +719,9 @@ def test_a_run_without_a_recipe_goes_on_in_python(tmp_path):
 
 def test_the_best_epoch_is_that_of_best_keras(tmp_path):
     run = a_run(tmp_path / "run", {})
-    assert metrics_log.best_epoch(run)[1]["epoch"] == 2
+    assert metrics_log.best_epoch(run)[1].epoch == 2
     assert metrics_log.best_epoch(run, "accuracy") is None
-    higher = {"kind": "epoch", "epoch": 4, "val_loss": 9.0, "val_accuracy": 0.5}
+    higher = {"kind": "epoch", "step": 9, "epoch": 4, "val_loss": 9.0, "val_accuracy": 0.5}
     lower = higher | {"epoch": 5, "val_accuracy": 0.25}
     (run / "metrics.jsonl").write_text(f"{json.dumps(higher)}\n{json.dumps(lower)}\n")
-    assert metrics_log.best_epoch(run, "val_accuracy")[1]["epoch"] == 4
+    assert metrics_log.best_epoch(run, "val_accuracy")[1].epoch == 4

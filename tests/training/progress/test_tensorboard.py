@@ -13,8 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import kerasdist
 from kerasdist.cli import fit_arguments
 from kerasdist.devices.placement import place
-from kerasdist.engine.engine import Engine, Settings
+from kerasdist.engine.engine import Engine
 from kerasdist.engine.observations import Observation
+from kerasdist.engine.settings import Settings
+from kerasdist.runs.intervals import Every
 from kerasdist.training.progress import tensorboard as summaries
 from kerasdist.training.progress.meter import Meter
 from kerasdist.training.progress.tensorboard import (
@@ -401,7 +403,7 @@ def seen_of(loss):
 
 
 def writer(folder, said, every=10):
-    return Summaries(folder, every, said.append)
+    return Summaries(folder, Every(steps=every), said.append)
 
 
 def write(to, steps, loss=1.0):
