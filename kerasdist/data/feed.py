@@ -15,10 +15,10 @@ from kerasdist.data.arrays import own_rows
 from kerasdist.data.streams import Stream
 from kerasdist.devices.placement import Share
 from kerasdist.errors import KerasdistError
-from kerasdist.models.contract import fields_read, has_unread, only_read, targets_read
-from kerasdist.models.inspection import (
+from kerasdist.models.fields import fields_read, has_unread, only_read, targets_read
+from kerasdist.models.inspection import check_shapes
+from kerasdist.models.value_checks import (
     Labels,
-    check_shapes,
     label_message,
     not_finite_message,
     sizes_message,

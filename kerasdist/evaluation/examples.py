@@ -20,7 +20,7 @@ from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine, Settings
 from kerasdist.evaluation.classes import Classes, classes_of_run, is_class_number, likeliest
-from kerasdist.models.contract import fields_read, targets_read
+from kerasdist.models.fields import fields_read, targets_read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures

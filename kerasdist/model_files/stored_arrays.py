@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.trust import first_foreign
+from kerasdist.models.foreign_code import first_foreign
 from kerasdist.runs import folder
 
 BEST = "best.keras"

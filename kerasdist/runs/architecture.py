@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.trust import first_foreign
+from kerasdist.models.foreign_code import first_foreign
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from kerasdist.engine.settings import Settings
 from kerasdist.errors import KerasdistError
 from kerasdist.model_files.loading import fresh_seed, made
 from kerasdist.model_files.weights import load_into
-from kerasdist.models import inspection, pure, refusals
-from kerasdist.models.additive_loss import state_rules
+from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.precision import check_policy, check_precision
+from kerasdist.models.verdicts import state_rules
 from kerasdist.reports import live as reports
 from kerasdist.runs import architecture, identity, provenance
 from kerasdist.runs.checkpoints.recovery import (
@@ -172,7 +173,7 @@ def fit(
     arguments.check_class_weight(class_weight)
     callbacks = arguments.as_callbacks(callbacks)
     is_compiled = arguments.is_on("jit", jit)
-    inspection.check_policy(precision)
+    check_policy(precision)
     every = SaveEvery.parse(save_every)
     arguments.check_folder(run_dir, summary_every=summary_every, profile=profile is True or None)
     refusals.refuse_scope()
@@ -194,7 +195,7 @@ def fit(
         ensure_compiled(model)
         refusals.refuse_unsupported(model)
         refusals.refuse_bypassed(model, "fit")
-        inspection.check_precision(model, precision)
+        check_precision(model, precision)
         stream = open_stream(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
         stack.callback(stream.close)
         arguments.check_stream(stream, num_shards, epochs, steps, steps_per_epoch, deterministic)

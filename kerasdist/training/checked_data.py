@@ -11,7 +11,8 @@ from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, refusals
-from kerasdist.models.additive_loss import state_rules
+from kerasdist.models.value_checks import check_arrays
+from kerasdist.models.verdicts import state_rules
 
 DEFAULT_TEST_BATCH_SIZE = 128
 
@@ -34,7 +35,7 @@ def inspect(
         )
     findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
     if stream.arrays is not None:
-        inspection.check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
+        check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
     return findings
 
 

@@ -15,8 +15,8 @@ from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.model_files.loading import model_of
 from kerasdist.models import inspection, refusals
-from kerasdist.models.additive_loss import state_rules
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.verdicts import state_rules
 from kerasdist.training import arguments, checked_data
 from kerasdist.training.callbacks import Hooks
 from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE

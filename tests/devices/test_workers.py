@@ -30,7 +30,7 @@ from kerasdist.devices import cluster, loopback, watchdog
 from kerasdist.devices.cluster import Cluster
 from kerasdist.devices.placement import Placement, Share
 from kerasdist.engine.shards import Cut
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 from kerasdist.runs.processes import is_alive
 from tests import classifier_recipe
 

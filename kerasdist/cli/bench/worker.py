@@ -27,7 +27,8 @@ from kerasdist.cli.job import Job
 from kerasdist.data.feed import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import logical_cpus_if_more
-from kerasdist.models.contract import Model, ensure_compiled, read
+from kerasdist.models.contract import Model, ensure_compiled
+from kerasdist.models.fields import read
 from kerasdist.training import api as training
 
 # Before the rounds, to know how many steps one has.

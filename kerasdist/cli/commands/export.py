@@ -17,7 +17,7 @@ from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import failed, first_line
-from kerasdist.models.contract import read
+from kerasdist.models.fields import read
 from kerasdist.runs import architecture, folder
 from kerasdist.runs.atomic import as_json
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 from kerasdist.models.pure import patches
 
 FUTURE = "from __future__ import annotations"
