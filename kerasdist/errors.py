@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# Lines that Keras and TensorFlow put around the message of a layer.
+_FRAME = ("Exception encountered when", "in user code:", "File ", "Arguments received")
 
 
 class KerasdistError(Exception):
@@ -54,6 +58,20 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def keras_reason(error: BaseException) -> str:
+    """Returns the line of an error from Keras that says what is wrong, or "" without a message.
+
+    Leaves out what Keras and TensorFlow add: frames, colors and names of nodes.
+
+    Example:
+        >>> keras_reason(ValueError("Exception encountered when calling A.call().\\n\\nbad shape"))
+        'bad shape'
+    """
+    text = re.sub(r"\x1b\[[0-9;]*m|{{.*?}}", "", str(error)).split("Error encountered:")[-1]
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if line and not line.startswith(_FRAME)), "")
 
 
 def closest(name: object, known: Iterable[object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasdist.errors import KerasdistError, closest
+from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, fields_read, read
 from kerasdist.models.traces import trace, trace_prediction
@@ -203,18 +202,9 @@ def _labels(model: keras.Model, outputs: Any) -> Iterator[Labels]:
 def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) -> KerasdistError:
     fields = fields_read(model, spec)
     shapes = ", ".join(f"{path}: {s.dtype.name}{tuple(s.shape)}" for path, s in fields)
+    reason = (keras_reason(error) or type(error).__name__).rstrip(".")
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
-        f"read: {_reason(error)} Expected shapes and types that fit. Change the data or the "
-        "model; the traceback above this one shows where it failed."
+        f"read: {reason}. Expected shapes and types that fit. Change the data or the model; the "
+        "traceback above this one shows where it failed."
     )
-
-
-def _reason(error: Exception) -> str:
-    """The line of a message that says what is wrong, without what Keras puts around it."""
-    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
-    text = text.split("Error encountered:")[-1]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    frame = ("Exception encountered when calling", "in user code:", "File ", "Arguments received")
-    lines = [line for line in lines if not line.startswith(frame)]
-    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."

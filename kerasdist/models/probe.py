@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.errors import InexactLossError, KerasdistError
+from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, read
 
@@ -258,13 +257,9 @@ def _times(tensor: Any, factors: np.ndarray) -> Any:
 
 
 def _uncomputable(probe: Probe, error: Exception) -> KerasdistError:
-    model = probe.model
-    name, lines = type(model).__name__, str(error).splitlines()
-    # Keras adds a first line and colors to what a layer raised. TensorFlow adds the node.
-    lines = [re.sub(r"\x1b\[\d*m|{{.*?}}", "", line).strip() for line in lines]
-    told = [line for line in lines if line and not line.startswith("Exception encountered when")]
-    reason = f"{type(error).__name__}: {told[0]}" if told else type(error).__name__
-    first, second = probe.sizes
+    model, (first, second) = probe.model, probe.sizes
+    name, told = type(model).__name__, keras_reason(error)
+    reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
     subject, kind = f"The model {name!r}", KerasdistError
     if probe.is_for_loss:
         subject = f"The loss of {name!r} ({pure.loss_names(model)})"

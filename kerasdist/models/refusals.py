@@ -25,12 +25,12 @@ def refuse_scope() -> None:
 def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     """Refuses overridden steps, and optimizers and layers that cannot be exact."""
     name = type(model).__name__
-    for method, instead in (("train_step", "compute_loss"), ("test_step", "compute_loss")):
+    for method in ("train_step", "test_step"):
         if pure.overrides(model, method):
             raise KerasdistError(
                 f"The model {name!r} overrides `{method}`. Expected Keras's own method: kerasdist "
                 "computes gradients and updates itself. Override "
-                f"`{instead}(x, y, y_pred, sample_weight, training)` instead."
+                "`compute_loss(x, y, y_pred, sample_weight, training)` instead."
             )
     if to_train:
         _refuse_optimizer(model)
