@@ -16,7 +16,7 @@ def check_policy(precision: str | None) -> None:
         keras.dtype_policies.get(precision)
     except (ValueError, TypeError):
         raise KerasdistError(
-            f"Received `precision={precision!r}`. Expected one of Keras's dtype policies. Give for "
+            f"Received `precision={precision!r}`. Expected a dtype policy of Keras. Give for "
             "example `precision='mixed_bfloat16'`, or leave it out."
         ) from None
 

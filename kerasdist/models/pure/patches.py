@@ -39,7 +39,7 @@ class Shard:
             batches by their size if the model `is_eager`.
         is_eager: Whether the model is compiled with `run_eagerly`.
         on_cpu: Whether recurrent layers may use the version for CPUs.
-        is_step: Whether this is a training step: denominators must be known, not collected.
+        is_step: Whether a step runs, in which denominators must be known, not collected.
     """
 
     num_examples: tf.Tensor | int

@@ -126,7 +126,7 @@ def test_help_and_errors_of_inherited_options_come_without_tensorflow(recipe):
     """In one new process: what a setting means, its new default, and refusals."""
     code = (
         "import sys\n"
-        "from kerasdist.cli import main\n"
+        "from kerasdist.cli.main import main\n"
         "codes = [main(['fit', 'mine', *rest.split()]) for rest in sys.argv[1:]]\n"
         "print(codes, sorted({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))\n"
     )
