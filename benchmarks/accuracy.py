@@ -4,9 +4,9 @@ python benchmarks/accuracy.py cifar10 --data-dir FOLDER                  # seeds
 python benchmarks/accuracy.py cifar10 --data-dir FOLDER --seeds 0 -- --epochs 5 --devices 2
 python benchmarks/accuracy.py audio --data-dir FOLDER --seeds 0 -- --hold-out-speaker theo
 
-What follows `--` is given to `kerasdist fit`. The accuracy is that of the final weights on the
-validation data (of both recipes the official test set), without test-time augmentation. The same
-command goes on with runs that were stopped; a finished run is not trained again.
+Options after `--` are passed to `kerasdist fit`. The accuracy is that of the final weights on the
+validation data (the official test set in both recipes), without test-time augmentation. The same
+command resumes runs that were stopped and skips finished ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def train(recipe: str, run: Path, options: list[str]) -> dict[str, Any]:
-    """`kerasdist fit` in a process of its own: its result, its time and its memory."""
+    """Runs `kerasdist fit` in a new process; returns its result, time and peak memory."""
     measured = run.with_name(f"{run.name}.json")
     if measured.exists():
         return json.loads(measured.read_text())

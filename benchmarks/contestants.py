@@ -1,10 +1,10 @@
-"""One contestant of speed.py, in a process of its own: trains rounds of steps when it is told to.
+"""Runs one contestant of speed.py: trains a round of steps for each line on standard input.
 
 python benchmarks/contestants.py CONTESTANT WORKLOAD DEVICES STEPS
 
-A first round is for compiling. Then each line on its standard input starts a round of STEPS steps,
-and is answered with the seconds it took. All contestants of a workload have the same layers,
-optimizer and batch size, and read shuffled batches of the same arrays in memory.
+The first round starts by itself and compiles. After that, each input line starts a round of STEPS
+steps, and the process prints how many seconds it took. All contestants of a workload have the same
+layers, optimizer and batch size, and read shuffled batches of the same arrays in memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As kerasdist has it.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As kerasdist sets it.
 
 
 class Rounds:
-    """Waits for the word before each round, and says afterwards how long it took."""
+    """Waits for a line before each round, and prints how long the round took."""
 
     def __init__(self, steps: int):
         self.steps = steps
         self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # Whatever prints goes to the standard error.
+        os.dup2(2, 1)  # Everything else that is printed goes to standard error.
         self._began = time.perf_counter()
         self._is_warm = False
 
@@ -47,7 +47,7 @@ class Rounds:
         self._is_warm = True
 
     def callback(self):
-        """For Keras and kerasdist, whose epochs are the rounds."""
+        """A callback for Keras and kerasdist, where each epoch is a round."""
         import keras
 
         rounds = self
@@ -64,7 +64,7 @@ class Rounds:
 
 
 def _memory_now() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not say."""
+    """Resident memory of this process in bytes; 0 where the system does not report it."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -73,7 +73,7 @@ def _memory_now() -> int:
 
 
 class Mlp:
-    """16-64-10, Adam, batches of 32: the steps are so small that overhead is all there is."""
+    """16-64-10, Adam, batches of 32: so small that a step is almost only overhead."""
 
     batch_size, num_examples = 32, 64_000
 
@@ -162,7 +162,7 @@ class Convolutions:
 
 
 class Recurrent:
-    """The recurrent layers of recipes/audio, on as many clips, of one length, batches of 64."""
+    """The recurrent layers of recipes/audio on 2,700 clips of equal length, batches of 64."""
 
     batch_size, num_examples = 64, 2_700
 
@@ -207,7 +207,7 @@ class Recurrent:
 
 
 def deep(num_variables: int) -> type:
-    """A chain of small layers with so many variables."""
+    """A chain of small layers that has `num_variables` variables in all."""
 
     class Deep(Mlp):
         @staticmethod
@@ -229,7 +229,7 @@ WORKLOADS = {
     "recurrent": Recurrent,
     **{f"variables-{n}": deep(n) for n in (10, 100, 1000)},
 }
-# Epochs without end: the last round is the one after which nobody asks.
+# More epochs than are ever run: the process exits when its input ends.
 FOREVER = 1_000_000
 
 
@@ -238,7 +238,7 @@ def kerasdist(workload: Any, devices: int, rounds: Rounds, **options: Any) -> No
     import kerasdist as package
 
     package.logical_cpus(devices)
-    # Whole rounds: an epoch ends where a pass over the data does.
+    # Repeat rows so that each pass over the data is a whole number of rounds.
     x, y = workload.data()
     num_rows = rounds.steps * workload.batch_size
     rows = np.arange(max(1, len(x) // num_rows) * num_rows) % len(x)
@@ -256,12 +256,12 @@ def kerasdist(workload: Any, devices: int, rounds: Rounds, **options: Any) -> No
 
 
 def four_shards(workload: Any, devices: int, rounds: Rounds) -> None:
-    """As many shards as with `deterministic=True`, without it."""
+    """`kerasdist.fit` with the 4 shards of `deterministic=True`, but not deterministic."""
     kerasdist(workload, devices, rounds, shards=4)
 
 
 def deterministic(workload: Any, devices: int, rounds: Rounds) -> None:
-    """The same with `deterministic=True`."""
+    """`kerasdist.fit` with `deterministic=True`."""
     kerasdist(workload, devices, rounds, deterministic=True)
 
 
@@ -299,8 +299,8 @@ def _dataset(workload: Any):
 
 
 def bare(workload: Any, devices: int, rounds: Rounds) -> None:
-    """One compiled loop over a dataset: forward, gradient, Keras's optimizer, loss, accuracy, and a
-    check that everything is finite; on several devices with `strategy.run`."""
+    """A compiled loop over a dataset, written by hand: forward pass, gradient, Keras's optimizer,
+    loss, accuracy and a check that all is finite. On several devices it uses `strategy.run`."""
     import tensorflow as tf
 
     strategy = _strategy(devices)
@@ -390,12 +390,12 @@ def torch(workload: Any, devices: int, rounds: Rounds, *, by_accelerate: bool = 
 
 
 def accelerate(workload: Any, devices: int, rounds: Rounds) -> None:
-    """The same, prepared by Accelerate."""
+    """The loop of `torch`, prepared by Accelerate."""
     torch(workload, devices, rounds, by_accelerate=True)
 
 
 def lightning(workload: Any, devices: int, rounds: Rounds) -> None:
-    """Lightning's Trainer with its usual settings, but nothing on the disk and no progress bar."""
+    """Lightning's Trainer with default settings, but without files and without a progress bar."""
     import lightning as package
     from torch.nn.functional import cross_entropy
 

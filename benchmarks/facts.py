@@ -1,4 +1,4 @@
-"""Machine and versions, without which no number says anything."""
+"""The machine, load, date and versions that every measurement is printed with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def about() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Its name, and the widest instructions for which kernels have code of their own."""
+    """The name of the processor, and its widest instruction set that has specialised kernels."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

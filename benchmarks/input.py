@@ -1,12 +1,11 @@
-"""How fast the input of recipes/cifar10 is, and how long a training step waits for it.
+"""Measures the input speed of recipes/cifar10, and how long training waits for batches.
 
 python benchmarks/input.py                                 # 50,000 synthetic images
 python benchmarks/input.py --data-dir FOLDER               # the real files
 python benchmarks/input.py --preset tutorial --steps 60
 
-The input alone and the training with it are measured in turn, several times. The training is the
-recipe's step on one device, fed by the recipe's shuffling and augmentation; between two steps it is
-timed how long the next batch is waited for.
+Each round measures the input alone, then training with that input. Training runs the step of the
+recipe on one device, with its shuffling and augmentation, and times the wait for each batch.
 """
 
 from __future__ import annotations
@@ -28,14 +27,16 @@ NUM_IMAGES = 50_000
 
 
 class Bench:
-    """The recipe's input and its step."""
+    """The input pipeline and the training step of the recipe."""
 
     def __init__(self, **settings: Any):
         import kerasdist
-        from kerasdist.data.feed import Feed, preparation
+        from kerasdist.data.feed import Feed
+        from kerasdist.data.preparation import preparation
         from kerasdist.data.streams import open_stream
         from kerasdist.devices.placement import place
-        from kerasdist.engine.engine import Engine, Settings
+        from kerasdist.engine.engine import Engine
+        from kerasdist.engine.settings import Settings
 
         recipe = kerasdist.load_recipe(RECIPE, **settings)
         self.batch_size = recipe.config.batch_size
@@ -52,18 +53,18 @@ class Bench:
         self.train(2)  # Compiles.
 
     def read(self) -> float:
-        """Examples a second of one pass of the input, used by nobody."""
+        """Examples per second of one pass over the input, without training."""
         iterator, began, num_examples = self._open(), time.perf_counter(), 0
         for batch in iterator:
             num_examples += len(next(iter(batch.values())))
         return num_examples / (time.perf_counter() - began)
 
     def train(self, num_steps: int) -> tuple[float, float]:
-        """`(examples a second, share of the time that a step waits for its batch)`."""
+        """`(examples per second, share of the time that steps wait for their batch)`."""
         import tensorflow as tf
 
         iterator, waited, began = self._open(), 0.0, 0.0
-        next(iterator)  # The first fills the buffer: once in an epoch.
+        next(iterator)  # Not timed: the first batch of an epoch fills the buffer.
         began = time.perf_counter()
         for _ in range(num_steps):
             asked = time.perf_counter()
@@ -99,8 +100,8 @@ def main() -> None:
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--data-dir", help="folder with cifar-10-batches-bin")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30, help="of each training")
-    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    parser.add_argument("--steps", type=int, default=30, help="training steps per round")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
     given = parser.parse_args()
     source: dict[str, Any] = {"source": "synthetic", "num_train": NUM_IMAGES}
     if given.data_dir:
@@ -111,8 +112,8 @@ def main() -> None:
     print(f"| preset {given.preset} | |\n|---|---|")
     print(f"| input alone | {found['input_examples_per_second']:,} examples/s |")
     print(f"| training | {found['training_examples_per_second']:,} examples/s |")
-    print(f"| input against training | {found['times_as_fast']} times |")
-    print(f"| a step waits for its batch | {found['waiting_percent']}% of the time |")
+    print(f"| input ÷ training | {found['times_as_fast']} times |")
+    print(f"| steps wait for their batch | {found['waiting_percent']}% of the time |")
     if given.json:
         given.json.write_text(json.dumps({"about": facts, "input": found}, indent=2) + "\n")
 

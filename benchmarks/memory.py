@@ -1,7 +1,7 @@
-"""Peak memory of a training process for several numbers of shards on one device.
+"""Measures the peak memory of training for several numbers of shards on one device.
 
 python benchmarks/memory.py            # the table of docs/exactness.md
-python benchmarks/memory.py --shards 8 # one process: prints its peak in MB
+python benchmarks/memory.py --shards 8 # one measurement: prints the peak in MB
 """
 
 import argparse
@@ -27,12 +27,12 @@ def train(shards: int) -> float:
     random = np.random.default_rng(0)
     data = random.normal(size=(512, 32, 32, 3)).astype("float32"), random.integers(0, 10, 512)
     kerasdist.fit(model, data, batch_size=512, steps=2, shards=shards, devices=1, progress=False)
-    # Not getrusage: its peak includes that of the process this one was forked from.
+    # Not getrusage: its peak includes the peak of the parent process.
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
 def measure(shards: int) -> float:
-    """`train` in a process of its own."""
+    """Calls `train` in a new process."""
     command = [sys.executable, __file__, "--shards", str(shards)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(output.split()[-1])

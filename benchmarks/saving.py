@@ -1,12 +1,12 @@
-"""What saving costs on recipes/cifar10, and how long a run that is far in takes to go on.
+"""Measures the cost of saving recipes/cifar10, and the time that a long run needs to resume.
 
 python benchmarks/saving.py                   # both tables, about five minutes on two cores
 python benchmarks/saving.py --only saving     # or: --only resuming
 python benchmarks/saving.py --json saving.json
 
-Saving a few times a minute disappears in a machine's noise, so the run is saved much more often
-and the cost of one save is compared with 30 seconds of training. Resuming is measured from the
-start of a process to its first new step.
+A few saves per minute are too few to measure: the noise of the machine hides them. So the run saves
+much more often, and the cost of one save is compared with 30 seconds of training. Resuming is timed
+from the start of a process to its first new step.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "cifar10"
 EVERY_SECONDS = 30
-# Resuming: a data set of which 5,000 steps are not yet an epoch.
+# For resuming: with this much data, 5,000 steps are less than an epoch.
 NUM_EXAMPLES, NUM_FEATURES, BATCH_SIZE = 128_000, 64, 16
 NEAR, FAR = 5, 5000
-# The last one cannot be opened in the middle: it is read up to where the run stood.
+# The stream cannot be opened in the middle: resuming reads it again up to its position.
 SOURCES = ("arrays", "file by index", "tf.data stream")
 
 
 def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
-    """Trains with and without saving in turn, and times each save where it happens."""
+    """Trains alternately with and without saving, and times each save."""
     import tensorflow as tf
 
     import kerasdist
@@ -47,11 +47,11 @@ def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
     from kerasdist.runs.checkpoints.recovery import Recovery
 
     recipe = kerasdist.load_recipe(RECIPE, source="synthetic", num_train=20_000)
-    # Endless: an epoch ends where a pass over the data does.
+    # Repeated without end: otherwise each pass over the data would end an epoch.
     data = tf.data.Dataset.from_tensor_slices(recipe.build_data("train")).repeat()
 
     def train(save_every: str, steps: int) -> tuple[float, int]:
-        """Seconds of training (compiling is left out), and the bytes of its checkpoints."""
+        """Seconds of training without compiling, and bytes of the largest checkpoint."""
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run"
             kerasdist.fit(
@@ -60,7 +60,7 @@ def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
                 batch_size=recipe.config.batch_size,
                 shuffle=False,
                 steps=steps,
-                steps_per_epoch=steps,  # No epoch ends before: what happens there is not of saving.
+                steps_per_epoch=steps,  # A single epoch: the work at its end is not saving.
                 run_dir=folder,
                 save_every=save_every,
                 progress=False,
@@ -81,7 +81,7 @@ def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
         before = len(in_background)
         with timed(Recovery, "save", on_path), timed(Store, "save", in_background):
             with_saving = train(often, steps)[0]
-        # The last save comes after the training.
+        # The last save happens after training ends.
         num_saves = len(in_background) - before - 1
         extra.append((with_saving - plain[-1]) / max(1, num_saves))
     snapshot = statistics.median(t.seconds for t in on_path)
@@ -99,13 +99,13 @@ def measure_saving(pairs: int, seconds: float) -> dict[str, Any]:
         "background_cpu_milliseconds": round(cpu * 1e3, 1),
         "slower_milliseconds_a_save": round(slower * 1e3, 1),
         "percent_measured": round(100 * slower / EVERY_SECONDS, 3),
-        # If the thread that writes took all its time from the training.
+        # The worst case: training loses all the CPU time of the writing thread.
         "percent_at_most": round(100 * (snapshot + cpu) / EVERY_SECONDS, 3),
     }
 
 
 class Timing(NamedTuple):
-    """Of one call: by the clock, and of this thread on a processor."""
+    """The time of one call: elapsed, and CPU time of its thread."""
 
     seconds: float
     cpu_seconds: float
@@ -113,7 +113,7 @@ class Timing(NamedTuple):
 
 @contextlib.contextmanager
 def timed(kind: type, name: str, timings: list[Timing]) -> Iterator[None]:
-    """Notes how long each call of a method takes."""
+    """Records how long each call of a method takes."""
     method = getattr(kind, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,7 @@ def _bytes(folder: Path) -> int:
 
 
 def measure_resuming(repeats: int) -> dict[str, dict[str, Timing]]:
-    """From a process's start to its first new step: of a new run, and of two that go on."""
+    """Time from the start of a process to its first new step: a new run and two resumed runs."""
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -191,7 +191,7 @@ def _first_step(source: str, folder: Path, run: Path, step: int) -> Timing:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What a process has used so far; on a busy machine this says more than the clock."""
+    """CPU time of a process so far; on a busy machine this is steadier than elapsed time."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -204,7 +204,7 @@ def _write_records(path: Path) -> None:
 
 
 def train(source: str, records: Path, run: Path, steps: int, log_every: int) -> None:
-    """What the processes do that are measured."""
+    """The training that the measured processes run."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -249,16 +249,16 @@ def _print(results: dict[str, Any]) -> None:
     facts = results["about"]
     print(f"{as_line(facts)}\n")
     if facts["load"][0] > 1:
-        print("The machine was busy: differences by the clock, also negative ones, are noise.\n")
+        print("The machine was busy: differences in elapsed time are noise, even negative ones.\n")
     if "saving" in results:
         saving = results["saving"]
         print(f"| one save of recipes/cifar10 ({saving['checkpoint_megabytes']} MB) | |\n|---|---|")
-        print(f"| snapshot, while the training waits | {saving['snapshot_milliseconds']} ms |")
+        print(f"| snapshot, while training waits | {saving['snapshot_milliseconds']} ms |")
         wall, cpu = saving["background_milliseconds"], saving["background_cpu_milliseconds"]
-        print(f"| writing it in the background | {wall} ms, {cpu} ms of CPU |")
-        print(f"| training takes longer by | {saving['slower_milliseconds_a_save']} ms |")
-        print(f"| share of the training with `--save-every 30s` | {saving['percent_measured']}% |")
-        print(f"| the same if all that CPU were taken from it | {saving['percent_at_most']}% |\n")
+        print(f"| write in the background | {wall} ms, {cpu} ms of CPU |")
+        print(f"| extra training time | {saving['slower_milliseconds_a_save']} ms |")
+        print(f"| extra time with `--save-every 30s` | {saving['percent_measured']}% |")
+        print(f"| the same if training loses all that CPU time | {saving['percent_at_most']}% |\n")
     if "resuming" in results:
         cases = f"new run | after step {NEAR} | after step {FAR:,}"
         print(f"| seconds (of CPU) to the first step | {cases} |\n|---|---|---|---|")
@@ -272,10 +272,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=["saving", "resuming"])
-    parser.add_argument("--pairs", type=int, default=4, help="trainings with and without saving")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each training, about")
-    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
-    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    parser.add_argument(
+        "--pairs", type=int, default=4, help="pairs of trainings, with and without saving"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="approximate length of each training"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each kind of start")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
     inner = parser.add_argument_group("used by the benchmark itself")
     inner.add_argument("--train", choices=SOURCES)
     inner.add_argument("--records", type=Path)

@@ -1,13 +1,13 @@
-"""How fast kerasdist trains beside Keras, a bare TensorFlow loop, Lightning and Accelerate.
+"""Compares the speed of kerasdist with Keras, a bare TensorFlow loop, Lightning and Accelerate.
 
-python benchmarks/speed.py                       # everything, and benchmarks/RESULTS.md
-python benchmarks/speed.py mlp start-up          # only these parts of it
-python benchmarks/speed.py --torch-python PYTHON # with PyTorch, Lightning and Accelerate
+python benchmarks/speed.py                       # all sections; writes benchmarks/RESULTS.md
+python benchmarks/speed.py mlp start-up          # only these sections
+python benchmarks/speed.py --torch-python PYTHON # also PyTorch, Lightning and Accelerate
 
-Each contestant is a process, and their rounds take turns: what else the machine does slows all of
-them. Times are medians of the rounds, ratios medians of the ratios of neighbouring rounds. PyTorch
-is not installed with kerasdist: `--torch-python` names an interpreter that has it (`pip install
-torch lightning accelerate`, PyTorch's CPU build).
+Each contestant is a separate process. They take turns round by round, so other work on the machine
+slows all of them alike. Times are medians over the rounds; a ratio is the median of the ratios of
+neighbouring rounds. PyTorch is not installed with kerasdist: `--torch-python` names a Python
+interpreter that has it (`pip install torch lightning accelerate`, the CPU build of PyTorch).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESULTS = HERE / "RESULTS.md"
 README = HERE.parent / "README.md"
 OF_TORCH = ("torch", "accelerate", "lightning")
 OURS = ("kerasdist", "deterministic", "keras", "bare")
-# Contestants and devices of each workload, and the steps of a round.
+# For each workload: the steps of a round, and the contestants with their number of devices.
 PLANS: dict[str, tuple[int, list[tuple[str, int]]]] = {
     "mlp": (
         1000,
@@ -60,39 +60,50 @@ PLANS: dict[str, tuple[int, list[tuple[str, int]]]] = {
         for n in (10, 100, 1000)
     },
 }
-BATCH_SIZES = {"convolutions": 128, "recurrent": 64}  # else 32
+BATCH_SIZES = {"convolutions": 128, "recurrent": 64}  # 32 for the others
 MEANINGS = {
-    "mlp": "16-64-10, Adam, batches of 32: what a framework adds to a step.",
-    "convolutions": "The CIFAR-10 tutorial's layers, batches of 128 of 12,800 images of 24x24.",
-    "recurrent": "The layers of recipes/audio, batches of 64 of 2,700 clips of 30 steps.",
+    "mlp": "A tiny network (16-64-10, Adam, batches of 32): the overhead per step.",
+    "convolutions": "The layers of the CIFAR-10 tutorial, batches of 128, 12,800 images of 24x24.",
+    "recurrent": "The layers of recipes/audio, batches of 64, 2,700 clips of 30 time steps.",
     **{f"variables-{n}": f"A chain of small layers with {n} variables." for n in (10, 100, 1000)},
 }
 HEAD = """\
 # Speed
 
-Written by `python benchmarks/speed.py`; below each part is when and where.
+`python benchmarks/speed.py` writes this page. The line below each table says when and
+on which machine.
 
-All contestants of a workload have the same layers, optimizer, batch size and arrays in memory,
-shuffled, and compute the loss and the accuracy of each epoch. Each is a process of its own; their
-rounds take turns, so that what else the machine does slows all of them. Times are medians of the
-rounds, ± is half of the interquartile range, ratios are medians of the ratios of neighbouring
-rounds. Devices are logical CPUs of the same cores: several cannot be faster than one. "bare" is
-one compiled loop over a `tf.data` pipeline that a careful user would write (forward, gradient,
-Keras's optimizer, loss and accuracy, a check that gradients are finite); on several devices with
-`strategy.run`. "deterministic" is kerasdist with `deterministic=True`, which cuts every batch into
-the same 4 shards on any number of devices. Accelerate and PyTorch run the loop of PyTorch's
-tutorial with a `DataLoader` of the same process; Lightning its `Trainer` with nothing on the disk
-and no progress bar. GPUs were not at hand: nothing here was run on one.
+**How it is measured.** All contestants of a workload have the same layers, optimizer, batch size
+and arrays in memory. They shuffle the arrays and compute the loss and the accuracy of each epoch.
+Each contestant is a separate process, and they take turns round by round, so other work on the
+machine slows all of them alike. Times are medians over the rounds, and ± is half of the
+interquartile range. A ratio is the median of the ratios of neighbouring rounds. It compares times,
+so lower is better.
 
-Convolutions are the same operations of oneDNN for all that use TensorFlow, and nearly all of the
-time: nobody can be much ahead there. oneDNN is on for all of them, as kerasdist turns it on
-(TensorFlow itself does so for processors with AVX512-VNNI or newer only). Recurrent layers are one
-operation over time in kerasdist, with a gradient of its own (`kerasdist/pure/recurrence.py`)."""
+**Devices** are logical CPUs that share the same cores, so several devices cannot be faster than
+one. No GPU was available: nothing here was run on one.
+
+**Contestants.**
+
+- `kerasdist` is `kerasdist.fit`; `deterministic` is the same with `deterministic=True`, which cuts
+  every batch into 4 shards on any number of devices.
+- `keras` is Keras's own `fit`, on several devices with `MirroredStrategy`.
+- `bare` is one compiled loop over a `tf.data` pipeline, as a careful user would write it: forward
+  pass, gradient, Keras's optimizer, loss, accuracy and a check that the gradients are finite. On
+  several devices it uses `strategy.run`.
+- `torch` and `accelerate` run the loop of PyTorch's tutorial, with a `DataLoader` in the same
+  process. `lightning` is its `Trainer`, without files and without a progress bar.
+
+Everything that uses TensorFlow runs convolutions with the same oneDNN operations, which take nearly
+all of the time, so no contestant can be far ahead there. oneDNN is on for all of them, as kerasdist
+turns it on (TensorFlow itself does so only on processors with AVX512-VNNI or newer). kerasdist runs
+a recurrent layer as one operation over time, with a custom gradient
+(`kerasdist/models/pure/recurrence.py`)."""
 
 
 @dataclass
 class Contestant:
-    """A process that trains, and what it answered."""
+    """A process that trains, and the timings it reported."""
 
     name: str
     devices: int
@@ -163,21 +174,21 @@ def stop(contestants: list[Contestant]) -> None:
 
 
 def ratio(one: Contestant, other: Contestant) -> float:
-    """How many times the time of `other` the rounds of `one` took."""
+    """The median of the time of `one` ÷ the time of `other`, round by round."""
     return statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))
 
 
 def table(workload: str, contestants: list[Contestant]) -> str:
-    """Markdown: a row a contestant, with its time by that of Keras and of the bare loop."""
+    """A Markdown table: one row per contestant, with its time ÷ that of Keras and the bare loop."""
     found = {(each.name, each.devices): each for each in contestants}
     lines = [
-        "| | devices | ms a step | ± | examples/s | time by Keras | time by bare loop "
-        "| first round | memory |",
+        "| | devices | ms per step | ± | examples/s | time ÷ Keras (lower is better) "
+        "| time ÷ bare loop (lower is better) | first round | memory |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for each in contestants:
         others = [found.get((name, each.devices)) for name in ("keras", "bare")]
-        # PyTorch's are compared on one device.
+        # Contestants that use PyTorch run on one device only.
         ratios = ["" if other is None else f"{ratio(each, other):.2f}" for other in others]
         low, _, high = statistics.quantiles(each.seconds, n=4)
         spread = (high - low) / 2 / statistics.median(each.seconds)
@@ -193,28 +204,30 @@ def table(workload: str, contestants: list[Contestant]) -> str:
         if each is not None:
             lines += [
                 "",
-                f"{count} devices: {1 / ratio(each, one):.2f} of one device's examples/s"
-                f"{_by_bare(each, found.get(('bare', count)))}.",
+                f"{count} devices: {1 / ratio(each, one):.2f} times the examples/s of one device"
+                f"{_against_bare(each, found.get(('bare', count)))}.",
             ]
     return "\n".join(lines)
 
 
-def _by_bare(each: Contestant, bare: Contestant | None) -> str:
-    return "" if bare is None else f", {1 / ratio(each, bare):.2f} of the bare loop's on as many"
+def _against_bare(each: Contestant, bare: Contestant | None) -> str:
+    if bare is None:
+        return ""
+    return f", {1 / ratio(each, bare):.2f} times those of the bare loop on {bare.devices} devices"
 
 
 def saving() -> str:
-    """What a checkpoint costs, by `benchmarks/saving.py`."""
+    """The cost of a checkpoint, measured by `benchmarks/saving.py`."""
     command = [sys.executable, str(HERE / "saving.py"), "--only", "saving"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return "\n".join(line for line in output.splitlines() if line.startswith("|"))
 
 
 def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
-    """Time a step and memory over a million steps of the tiny MLP, and then by a new process."""
+    """Time per step and memory over a million steps, then compared with a fresh process."""
     contestants = [launch("kerasdist", "mlp", 1, steps, sys.executable)]
     (old,) = contestants
-    lines, memory = ["| steps | µs a step | memory |", "|---|---|---|"], []
+    lines, memory = ["| steps | µs per step | memory |", "|---|---|---|"], []
     try:
         old.answer()
         for number in range(1, rounds + 1):
@@ -223,7 +236,7 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
                 print(f"many steps: round {number} of {rounds}", file=sys.stderr)
                 each = 1e6 * statistics.median(old.seconds[-shown:]) / steps
                 lines.append(f"| {number * steps:,} | {each:.0f} | {memory[-1] / 2**20:,.1f} MB |")
-        # Beside a process that is at its beginning: the machine itself may have become slower.
+        # Compared with a fresh process, because the machine itself may have become slower.
         new = launch("kerasdist", "mlp", 1, steps, sys.executable)
         contestants.append(new)
         new.answer()
@@ -235,16 +248,17 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
         stop(contestants)
     lines += [
         "",
-        f"After them, in turns with a new process: {ratio(old, new):.2f} of its time. Memory "
-        f"from the first tenth on: {memory[-1] / memory[shown - 1] - 1:+.1%}.",
+        f"Afterwards, taking turns with a fresh process: {ratio(old, new):.2f} times its time per "
+        f"step. Growth of memory after the first tenth: {memory[-1] / memory[shown - 1] - 1:+.1%}.",
     ]
     return "\n".join(lines)
 
 
 def determinism(rounds: int) -> str:
-    """What `deterministic=True` costs: beside the same 4 shards without it, and beside neither."""
+    """The cost of `deterministic=True`, compared with 4 shards alone and with the default."""
     lines = [
-        "| | devices | ms per step | 4 shards | deterministic | ÷ 4 shards | ÷ default |",
+        "| | devices | default (ms per step) | 4 shards (ms per step) "
+        "| deterministic (ms per step) | deterministic ÷ 4 shards | deterministic ÷ default |",
         "|---|---|---|---|---|---|---|",
     ]
     for workload in ("mlp", "convolutions", "recurrent"):
@@ -271,7 +285,7 @@ def determinism(rounds: int) -> str:
 
 
 def versions_of(torch_python: str | None) -> dict[str, str]:
-    """Of the packages of the other interpreter."""
+    """Versions of the PyTorch packages, read by the interpreter that has them."""
     if torch_python is None:
         return {}
     code = f"import importlib.metadata as m; print(*map(m.version, {OF_TORCH!r}))"
@@ -280,7 +294,7 @@ def versions_of(torch_python: str | None) -> dict[str, str]:
 
 
 def parts_of(results: str) -> dict[str, str]:
-    """The sections of RESULTS.md by their names."""
+    """The sections of RESULTS.md by name."""
     return {
         name: body.strip()
         for name, _, body in (part.partition("\n") for part in results.split("\n## ")[1:])
@@ -288,7 +302,7 @@ def parts_of(results: str) -> dict[str, str]:
 
 
 def with_table(readme: str, results: str) -> str:
-    """The README with a part of the results between its two marks."""
+    """The README with a new table of speed between its two marks."""
     lines = parts_of(results)["mlp"].strip().splitlines()
     table = [line for line in lines if line.startswith("|") and "deterministic" not in line]
     before, rest = readme.split("<!-- speed -->\n")
@@ -297,7 +311,7 @@ def with_table(readme: str, results: str) -> str:
     return f"{before}<!-- speed -->\n{block}\n<!-- end of speed -->\n{after}"
 
 
-# Both import, read the recipe's synthetic data and build its model, then train one step.
+# Both import everything, read the synthetic data of the recipe, build its model and train one step.
 FIRST_STEP = """
 import os, sys, time
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -313,7 +327,7 @@ else:
 
 
 def start_up(rounds: int) -> str:
-    """Seconds from the start of Python to the end of the first step, and of `--help`."""
+    """Seconds from the start of Python to the end of the first step, of imports and of `--help`."""
     commands = {
         "kerasdist, recipes/cifar10, first step": [sys.executable, "-c", FIRST_STEP, "kerasdist"],
         "Keras fit, the same model, first step": [sys.executable, "-c", FIRST_STEP, "keras"],
@@ -332,7 +346,7 @@ def start_up(rounds: int) -> str:
     lines += [f"| {name} | {statistics.median(each):.2f} |" for name, each in times.items()]
     ours, theirs = list(times.values())[:2]
     by_keras = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    return "\n".join([*lines, "", f"The first step by Keras's: {by_keras:.2f}."])
+    return "\n".join([*lines, "", f"First step, kerasdist ÷ Keras: {by_keras:.2f}."])
 
 
 def main() -> None:
@@ -344,15 +358,18 @@ def main() -> None:
         for name in PLANS
     }
     sections["determinism"] = (
-        "What `deterministic=True` costs. Ratios are of times: lower is better.",
+        "The cost of `deterministic=True`. Ratios compare times: lower is better.",
         lambda: determinism(given.rounds),
     )
-    sections["many-steps"] = ("The tiny MLP on one device, in rounds.", many_steps)
+    sections["many-steps"] = (
+        "The network of `mlp` on one device, for a million steps.",
+        many_steps,
+    )
     sections["start-up"] = (
-        "Processes from their start to their end, in turns.",
+        "Whole processes, from start to exit, taking turns.",
         lambda: start_up(given.rounds),
     )
-    sections["checkpoints"] = ("`python benchmarks/saving.py`, on the default preset.", saving)
+    sections["checkpoints"] = ("The cost of a save, by `python benchmarks/saving.py`.", saving)
     parser.add_argument("sections", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--torch-python")
@@ -364,7 +381,7 @@ def main() -> None:
         facts["versions"] |= versions
         part = f"{meaning}\n\n{run()}\n\n{as_line(facts)}."
         print(f"## {name}\n\n{part}\n", flush=True)
-        # At once: what was measured is not lost if the next part fails.
+        # Written at once, so a failure in the next section loses nothing.
         parts = (parts_of(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: part}
         ordered = [f"## {name}\n\n{parts[name]}" for name in sections if name in parts]
         RESULTS.write_text("\n\n".join([HEAD, *ordered]) + "\n")

@@ -1,11 +1,12 @@
-"""Workers on one machine beside replicas in one process, and what a slow link costs.
+"""Compares workers with replicas in one process, and measures the cost of a slow network.
 
-python benchmarks/workers.py            # 1, 2 and 3 workers, against as many replicas
-python benchmarks/workers.py --links    # two workers in network namespaces, by bandwidth (root)
+python benchmarks/workers.py            # 1, 2 and 3 workers, and 1, 2 and 3 replicas
+python benchmarks/workers.py --links    # two workers, by bandwidth of their network (needs root)
 
-Both train recipes/cifar10's tutorial network (1.07 million parameters, batches of 120). Shares of
-communication is what `fit --profile` finds: when a reduction runs and nothing is computed. The
-links are limited with `tc ... tbf`. Nothing delays them: the machine must have `netem` for that.
+Both train the tutorial network of recipes/cifar10 (1.07 million parameters, batches of 120). The
+share of communication comes from `fit --profile`: the time in which a reduction runs and nothing
+is computed. `--links` puts each worker into a network namespace and limits the bandwidth with
+`tc ... tbf`. It adds no latency, which would need `netem`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ KERASDIST = (sys.executable, "-m", "kerasdist")
 
 
 def read(run: Path, output: str) -> tuple[float, float]:
-    """Seconds of a step, the median of the later ones, and the part of it in communication."""
+    """Median seconds per step of the second half, and the share of communication."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["examples_per_second"] for line in lines if line["kind"] == "step"]
-    found = re.search(r"all-reduce\s+[\d.]+ ms a step\s+([\d.]+)%", output)
+    found = re.search(r"all-reduce\s+[\d.]+ ms (?:a|per) step\s+([\d.]+)%", output)
     if found is None:
         raise SystemExit(f"no profile:\n{output}")
     return BATCH / statistics.median(rates[len(rates) // 2 :]), float(found[1]) / 100
 
 
 def run_once(folder: Path, *command: str, environment: dict[str, str] | None = None):
-    """Trains once: seconds a step, part in communication."""
+    """Trains once; returns seconds per step and the share of communication."""
     run = folder / "run"
     words = [*KERASDIST, *command, "--profile", "--run-dir", str(run)]
     clean = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
@@ -115,13 +116,13 @@ def over_link(megabits: float | None, *more: str) -> tuple[float, float]:
 
 
 def links(parameters: int = 1_068_298) -> str:
-    """Measured and predicted seconds of a step, by bandwidth, for both ways of reducing."""
-    lines = ["| | Mbit/s | s a step | predicted | communication |", "|---|---|---|---|---|"]
+    """A table of measured and predicted seconds per step, by bandwidth and kind of reduction."""
+    lines = ["| | Mbit/s | seconds per step | predicted | communication |", "|---|---|---|---|---|"]
     for name, more in (("all-reduce", ()), ("all-gather", ("--deterministic",))):
         free, _ = over_link(None, *more)
         for megabits in (None, 1000.0, 300.0, 100.0):
             seconds, share = over_link(megabits, *more)
-            # Each of two workers sends, and receives, all of it once in either way.
+            # With two workers, each sends and receives every gradient once, in both kinds.
             extra = 0.0 if megabits is None else 4 * parameters * 8 / (megabits * 1e6)
             print(f"{name}, {megabits}: {seconds:.3f} s", file=sys.stderr)
             shown = "unlimited" if megabits is None else f"{megabits:.0f}"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
-    from kerasdist.data.arrays import Sequences
-    from kerasdist.data.streams import read_provider
-    from kerasdist.devices.placement import list_devices, logical_cpus
+    from kerasdist.data.forms.providers import read_provider
+    from kerasdist.data.forms.sequences import Sequences
+    from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.losses import SmoothedCrossentropy
@@ -22,21 +22,20 @@ if TYPE_CHECKING:
     from kerasdist.models.optimizers.schedules import schedule
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
-    from kerasdist.training.api import fit
-    from kerasdist.training.inference import evaluate, predict
+    from kerasdist.training.api import evaluate, fit, predict
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Loaded on first use: `--help` does not wait for TensorFlow.
 _HOMES = {
     "fit": "training.api",
-    "evaluate": "training.inference",
-    "predict": "training.inference",
+    "evaluate": "training.api",
+    "predict": "training.api",
     "load": "model_files.loading",
-    "list_devices": "devices.placement",
-    "logical_cpus": "devices.placement",
-    "read_provider": "data.streams",
-    "Sequences": "data.arrays",
+    "list_devices": "devices.names",
+    "logical_cpus": "devices.names",
+    "read_provider": "data.forms.providers",
+    "Sequences": "data.forms.sequences",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",
@@ -99,4 +98,4 @@ if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
-    import_module("kerasdist.devices.placement")
+    import_module("kerasdist.devices.names")

@@ -1,4 +1,4 @@
-"""`python -m kerasdist` is `kerasdist`."""
+"""Makes `python -m kerasdist` the same command as `kerasdist`."""
 
 import sys
 

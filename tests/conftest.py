@@ -13,7 +13,7 @@ import pytest
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.training import api
+from kerasdist.training import inference, session
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -63,13 +63,24 @@ def engines(monkeypatch):
     """The engines that `fit` made."""
     made = []
 
-    class Kept(api.Engine):
+    class Kept(session.Engine):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(api, "Engine", Kept)
+    monkeypatch.setattr(session, "Engine", Kept)
     return made
+
+
+@pytest.fixture
+def not_compiled(monkeypatch):
+    """The error must come before the engine, which compiles, is made."""
+
+    def engine(*args, **kwargs):
+        raise AssertionError("an engine was made before the error")
+
+    for module in (session, inference):
+        monkeypatch.setattr(module, "Engine", engine)
 
 
 @pytest.fixture

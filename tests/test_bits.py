@@ -14,8 +14,8 @@ from pathlib import Path
 import keras
 import pytest
 
-from kerasdist.cli.commands import launch
 from kerasdist.devices.cluster import Cluster
+from kerasdist.devices.ports import free_ports
 from tests import layer_cases
 from tests.layer_cases import CASES, DRAWS_A_ROUND, LEFT_OUT, Draw
 
@@ -75,7 +75,7 @@ def results(process):
 def test_drawn_models_have_the_same_bits_on_two_workers(rounds):
     first = rounds * DRAWS_A_ROUND
     end = first + WORKERS_EACH
-    hosts = tuple(f"localhost:{port}" for port in launch._free_ports(2))
+    hosts = tuple(f"localhost:{port}" for port in free_ports(2))
     workers = [start(first, end, TF_CONFIG=Cluster(hosts, i).tf_config()) for i in range(2)]
     of_workers = [results(worker) for worker in workers]
     alone = results(start(first, end))

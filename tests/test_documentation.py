@@ -12,6 +12,7 @@ import pytest
 
 import kerasdist
 from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -100,7 +101,7 @@ def test_public_names_have_examples_that_run(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("part", recipes.PARTS)
 @pytest.mark.parametrize("recipe", recipes.bundled().values(), ids=lambda path: path.name)
 def test_recipes_have_examples_that_run(recipe, part):
-    module = recipes._import_part(recipe, part)
+    module = import_part(recipe, part)
     names = {"Config": recipes.config_class(recipe)}
     assert run_examples(module, f"{recipe.name}.{part}", names) > 0
 

@@ -113,9 +113,36 @@ def test_private_keras_names_are_only_in_pure():
     assert found == {PACKAGE / "models" / "pure"}
 
 
-def test_private_tensorflow_names_are_only_in_one_place():
-    found = {path for path in FILES if "tensorflow.python" in path.read_text()}
-    assert {title(path) for path in found} <= {"devices/private_tensorflow.py"}
+PRIVATE_TENSORFLOW = PACKAGE / "devices" / "private_tensorflow.py"
+
+
+@each_module
+def test_private_tensorflow_names_are_only_in_one_place(path):
+    if path == PRIVATE_TENSORFLOW:
+        return
+    assert "__internal__" not in path.read_text()
+    for name, line in imports(path):
+        package, _, rest = name.partition(".")
+        # `import tensorflow as tf` is enough for all public names.
+        assert package != "tensorflow" or not rest, f"{path}:{line} imports {name}"
+
+
+@each_module
+def test_private_attributes_are_used_where_they_are_defined(path):
+    """`x._name` of an object of TensorFlow would not be found by the names of imports."""
+    if path == PRIVATE_TENSORFLOW or path.parent == PACKAGE / "models" / "pure":
+        return
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    defined = {node.name for node in nodes if isinstance(node, functions)}
+    defined |= {node.id for node in nodes if isinstance(node, ast.Name)}  # Fields of classes.
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    of_self = [a for a in attributes if ast.unparse(a.value) in ("self", "cls", "super()")]
+    defined |= {attribute.attr for attribute in of_self} | {"_replace", "_asdict", "_fields"}
+    for attribute in attributes:
+        is_private = attribute.attr.startswith("_") and not attribute.attr.startswith("__")
+        if is_private and attribute.attr not in defined:
+            raise AssertionError(f"{path}:{attribute.lineno} uses {ast.unparse(attribute)}")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +156,7 @@ def test_private_tensorflow_names_are_only_in_one_place():
         "cli.commands.launch",
         "cli.commands.new",
         "devices.cluster",
+        "devices.launcher",
         "recipes.recipe",
         "recipes.class_file",
         "runs.folder",

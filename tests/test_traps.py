@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.devices import placement as devices
+from kerasdist.devices.placement import Placement, place
 from kerasdist.engine import sums
-from kerasdist.runs.folder import weights_sha256
-from kerasdist.training import api as training
-from kerasdist.training import loop as epochs
+from kerasdist.runs.trained_model import weights_sha256
+from kerasdist.training import session
+from kerasdist.training.progress import watch
 
 
 def linear(rate=1.0, units=1, optimizer=None, **compiled):
@@ -37,14 +37,14 @@ def mse_gradient(x, y, w):
 def engines(monkeypatch):
     """The engines that fit makes, with a copy of the state on each device, as GPUs have it."""
     made = []
-    monkeypatch.setattr(devices.Placement, "shares_memory", False)
+    monkeypatch.setattr(Placement, "shares_memory", False)
 
-    class Recorded(training.Engine):
+    class Recorded(session.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(training, "Engine", Recorded)
+    monkeypatch.setattr(session, "Engine", Recorded)
     return made
 
 
@@ -102,18 +102,18 @@ def test_t3_the_average_of_the_weights_is_kept_beside_them(replicas):
 
 def test_t4_many_steps_in_one_call_equal_single_steps(monkeypatch):
     def trained(seconds):
-        monkeypatch.setattr(epochs, "SECONDS_PER_CALL", seconds)
+        monkeypatch.setattr(watch, "SECONDS_PER_CALL", seconds)
         calls = []
-        original = training.Engine.train
+        original = session.Engine.train
 
         def counted(self, iterator, num_steps):
             calls.append(num_steps)
             return original(self, iterator, num_steps)
 
-        monkeypatch.setattr(training.Engine, "train", counted)
+        monkeypatch.setattr(session.Engine, "train", counted)
         model = linear(rate=0.1)
         fit(model, (X, Y), devices=2, batch_size=2, epochs=6)
-        monkeypatch.setattr(training.Engine, "train", original)
+        monkeypatch.setattr(session.Engine, "train", original)
         return model.get_weights()[0], calls
 
     single, single_calls = trained(0.0)
@@ -327,7 +327,7 @@ def test_t17_strategies_of_different_sizes_follow_one_another():
 @pytest.mark.parametrize("fixed_order", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 def test_t19_sums_over_replicas_are_right_for_every_number(replicas, fixed_order):
-    placement = devices.place(replicas)
+    placement = place(replicas)
 
     def replica():
         context = tf.distribute.get_replica_context()

@@ -1,106 +1,81 @@
-"""Shell completion: `kerasdist completion SHELL` prints a script that asks `complete` at a Tab."""
+"""Shell completion: prints a shell's script, and answers it when somebody presses Tab."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kerasdist.cli import options, run_options
-from kerasdist.cli.commands import launch, new
-from kerasdist.cli.commands import runs as listing
-from kerasdist.cli.options import OUTPUT_OPTIONS
+from kerasdist.cli import run_options
+from kerasdist.cli.commands import launch, new, runs
+from kerasdist.cli.options import (
+    BENCH_OPTIONS,
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    VERIFY_OPTIONS,
+    parse_options,
+)
 from kerasdist.cli.parser import Option, Options, choices
+from kerasdist.cli.settings import recipe_groups
+from kerasdist.cli.shells import SCRIPTS
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes import recipe, scaffold
-from kerasdist.runs.folder import CONFIG
+from kerasdist.runs.file_names import CONFIG
 
-# `kerasdist --complete WORD...` answers the scripts.
-COMPLETE = "--complete"
-SCRIPTS = {
-    "bash": """\
-# In ~/.bashrc: eval "$(kerasdist completion bash)"
-_kerasdist() {
-    local IFS=$'\\n'
-    COMPREPLY=($(kerasdist --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-}
-complete -o default -F _kerasdist kerasdist
-""",
-    "zsh": """\
-# In ~/.zshrc, after compinit: eval "$(kerasdist completion zsh)"
-_kerasdist() {
-    local -a found
-    found=("${(@f)$(kerasdist --complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ -n "$found" ]]; then compadd -- "${found[@]}"; else _files; fi
-}
-compdef _kerasdist kerasdist
-""",
-    "fish": """\
-# kerasdist completion fish > ~/.config/fish/completions/kerasdist.fish
-function __kerasdist
-    set -l found (kerasdist --complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
-    if set -q found[1]
-        printf '%s\\n' $found
-    else
-        __fish_complete_path (commandline -ct)
-    end
-end
-complete -c kerasdist -f -a '(__kerasdist)'
-""",
-}
+_PROG = "kerasdist completion SHELL"
 
 
-def parse(argv: list[str]) -> str:
-    """`kerasdist completion SHELL`: the name of the shell."""
-    if argv and not argv[0].startswith("-"):
-        options.parse_options({}, argv[1:], "kerasdist completion SHELL")
-        if argv[0] not in SCRIPTS:
-            raise KerasdistError(
-                f"Received the shell {argv[0]!r}. Expected one of {', '.join(SCRIPTS)}."
-                f"{closest(argv[0], SCRIPTS)} Name yours."
-            )
-        return argv[0]
-    options.parse_options({}, argv, "kerasdist completion SHELL")  # Help, or a wrong option.
-    raise KerasdistError(
-        f"Received no shell. Expected one of {', '.join(SCRIPTS)}. Name yours, for example "
-        "`kerasdist completion bash`."
-    )
+def print_script(argv: list[str]) -> int:
+    """`kerasdist completion SHELL`: prints the script of a shell."""
+    if not argv or argv[0].startswith("-"):
+        parse_options({}, argv, _PROG)  # Prints the help, or refuses a wrong option.
+        raise KerasdistError(
+            f"The shell is missing. Expected one of {', '.join(SCRIPTS)}. Name yours, for example "
+            "`kerasdist completion bash`."
+        )
+    shell, *rest = argv
+    parse_options({}, rest, _PROG)
+    if shell not in SCRIPTS:
+        raise KerasdistError(
+            f"Unknown shell {shell!r}. Expected one of {', '.join(SCRIPTS)}."
+            f"{closest(shell, SCRIPTS)} Name your shell."
+        )
+    print(SCRIPTS[shell], end="")
+    return 0
 
 
-def complete(words: Sequence[str], commands: Iterable[str]) -> list[str]:
-    """What the last of the words after `kerasdist` may become; nothing where files belong.
+def print_candidates(words: Sequence[str]) -> int:
+    """Prints what the last word may become, one candidate per line.
 
     Args:
-        words: The words so far, the last of them unfinished.
-        commands: The names of the commands.
+        words: The words after `kerasdist`; the last one is unfinished.
     """
     *before, current = words or [""]
     try:
-        found = _candidates(before, current, commands)
-    except (
-        KerasdistError,
-        OSError,
-    ):  # An unfinished line is often wrong; nobody reads errors here.
-        found = []
-    return [each for each in found if each.startswith(current)]
+        found = _candidates(before, current)
+    except (KerasdistError, OSError):
+        found = []  # An unfinished line is often wrong, and nobody reads errors here.
+    print(*(each for each in found if each.startswith(current)), sep="\n")
+    return 0
 
 
-def _candidates(before: Sequence[str], current: str, commands: Iterable[str]) -> list[str]:
+def _candidates(before: Sequence[str], current: str) -> list[str]:
+    """What may follow the words `before`; nothing where a file belongs."""
     if not before:
-        return [*commands, "--help", "--version"]
+        return [*_COMMANDS, "--help", "--version"]
     command, *given = before
     if command == "launch" and "fit" in given:
-        return _candidates(given[given.index("fit") :], current, commands)
+        return _candidates(given[given.index("fit") :], current)
     if command not in _COMMANDS:
         return []
-    first, own = _COMMANDS[command]
-    known = {**own(given), **OUTPUT_OPTIONS}
-    flags = {_flag(name): option for name, option in known.items()}
+    first_words, options_for = _COMMANDS[command]
+    options = {**options_for(given), **OUTPUT_OPTIONS}
+    flags = {f"--{name.replace('_', '-')}": option for name, option in options.items()}
     last = flags.get(before[-1])
     if last is not None and last.kind is not bool:
         return _values(before[-1], last)
     if current.startswith("-"):
         return [*flags, "--help"]
-    return list(first()) if not given else []
+    return list(first_words()) if not given else []
 
 
 def _values(flag: str, option: Option) -> list[str]:
@@ -111,46 +86,50 @@ def _values(flag: str, option: Option) -> list[str]:
     return list(choices(option))
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+# The options of a command, from the words that follow it so far.
+_OptionsFor = Callable[[Sequence[str]], Options]
 
 
-def _of_a_recipe(command: str, own: Options) -> Callable[[Sequence[str]], Options]:
+def _always(options: Options) -> _OptionsFor:
+    return lambda given: options
+
+
+def _with_settings(command: str, options: Options) -> _OptionsFor:
+    """A command's options, and the settings of its recipe once the recipe is named."""
+
     def find(given: Sequence[str]) -> Options:
         if not given or given[0].startswith("-"):
-            return own
+            return options
         try:
-            _, groups = options.recipe_groups(given[0], list(given[1:]), command, own)
-        except KerasdistError:  # No recipe yet; the command's own options are the same for all.
-            return own
+            _, groups = recipe_groups(given[0], list(given[1:]), command, options)
+        except KerasdistError:  # Not a recipe yet.
+            return options
         return {name: option for group in groups.values() for name, option in group.items()}
 
     return find
 
 
 def _recipes() -> list[str]:
-    return [
-        *recipe.bundled(),
-        *(str(p.parent) for p in sorted(Path().glob("recipes/*/config.py"))),
-    ]
+    here = sorted(Path().glob("recipes/*/config.py"))
+    return [*recipe.bundled(), *(str(path.parent) for path in here)]
 
 
 def _runs() -> list[str]:
     return [str(p.parent) for p in sorted(Path().glob(f"runs/*/*/{CONFIG}"))]
 
 
-_Command = tuple[Callable[[], Iterable[str]], Callable[[Sequence[str]], Options]]
-_COMMANDS: Mapping[str, _Command] = {
-    "fit": (_recipes, _of_a_recipe("fit", options.RUN_OPTIONS)),
-    "bench": (_recipes, _of_a_recipe("bench", options.BENCH_OPTIONS)),
-    "launch": (lambda: ["fit"], lambda given: launch.LAUNCH_OPTIONS),
-    "verify": (_recipes, _of_a_recipe("verify", options.VERIFY_OPTIONS)),
-    "evaluate": (_runs, lambda given: run_options.EVALUATE_OPTIONS),
-    "predict": (_runs, lambda given: run_options.PREDICT_OPTIONS),
-    "export": (_runs, lambda given: run_options.EXPORT_OPTIONS),
-    "runs": (_runs, lambda given: listing.OPTIONS),
-    "new": (list, lambda given: new.OPTIONS),
-    "devices": (list, lambda given: {}),
-    "doctor": (list, lambda given: {}),
-    "completion": (lambda: SCRIPTS, lambda given: {}),
+# For each command: what its first word may be, and its options.
+_COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
+    "fit": (_recipes, _with_settings("fit", RUN_OPTIONS)),
+    "launch": (lambda: ["fit"], _always(launch.LAUNCH_OPTIONS)),
+    "evaluate": (_runs, _always(run_options.EVALUATE_OPTIONS)),
+    "predict": (_runs, _always(run_options.PREDICT_OPTIONS)),
+    "export": (_runs, _always(run_options.EXPORT_OPTIONS)),
+    "runs": (_runs, _always(runs.OPTIONS)),
+    "new": (list, _always(new.OPTIONS)),
+    "verify": (_recipes, _with_settings("verify", VERIFY_OPTIONS)),
+    "bench": (_recipes, _with_settings("bench", BENCH_OPTIONS)),
+    "devices": (list, _always({})),
+    "doctor": (list, _always({})),
+    "completion": (lambda: SCRIPTS, _always({})),
 }

@@ -1,4 +1,4 @@
-"""What a command trains or evaluates: a model and its data, from a recipe or from two classes."""
+"""The model and the data of a command, from a recipe or from two classes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist import __version__
-from kerasdist.cli.options import OUTPUT_OPTIONS, FitOptions
+from kerasdist.cli.fit_arguments import FitOptions
+from kerasdist.cli.options import OUTPUT_OPTIONS
 from kerasdist.devices import cluster, gpus
-from kerasdist.devices.placement import place, resolve_names
+from kerasdist.devices.names import resolve_names
+from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
-from kerasdist.runs.folder import CONFIG, read_config
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import CONFIG
 
-# The options that `kerasdist.fit` takes as they are.
+# The options that `kerasdist.fit` takes unchanged.
 FIT_OPTIONS = (
     "steps",
     "batch_size",
@@ -30,7 +34,13 @@ FIT_OPTIONS = (
 
 
 class Job:
-    """A model and its data, from a recipe or from two classes."""
+    """Builds a command's model and data.
+
+    Attributes:
+        recipe: The recipe; None with a model and a data class.
+        name: The name of the recipe, or of the model class.
+        source: Where the data comes from: "provider", or what the recipe says.
+    """
 
     def __init__(self, options: FitOptions):
         self._options = options
@@ -43,23 +53,24 @@ class Job:
             self.name, self.source = options.model.name, "provider"
 
     def build_model(self) -> Any:
+        """The recipe's model, or an instance of the model class."""
         if self.recipe is not None:
             return self.recipe.build_model()
         return _construct(self._options.model, self._options.model_arguments)
 
     def build_data(self, split: str) -> Any:
+        """The recipe's data for "train" or "validation", or an instance of the data class."""
         if self.recipe is not None:
             return self.recipe.build_data(split)
         if split != "train":
             raise KerasdistError(
-                f"Received the split {split!r} for {self.name!r}, which was trained on a provider "
-                "and has no such data. Expected the run of a recipe. Use `--split train` to read "
-                "the provider again."
+                f"{self.name!r} has no {split} data, because it was trained on a provider. Only "
+                "recipes have several splits. Use `--split train` to read the provider again."
             )
         return _construct(self._options.data, self._options.data_arguments)
 
     def config(self) -> dict[str, Any]:
-        """Everything needed to run it again."""
+        """The content of config.json: everything that is needed to train again."""
         options = self._options
         config: dict[str, Any] = {"kerasdist": __version__}
         if self.recipe is not None:
@@ -71,36 +82,42 @@ class Job:
             config["model_arguments"] = options.model_arguments
             config["data"] = str(options.data)
             config["data_arguments"] = options.data_arguments
-        left_out = {*OUTPUT_OPTIONS, "resume"}  # They say how to start, not what to train.
+        left_out = {*OUTPUT_OPTIONS, "resume"}  # They do not change what is trained.
         config["options"] = {k: v for k, v in options.run.items() if k not in left_out}
         return config
 
 
-def _construct(source: Any, arguments: dict[str, Any]) -> Any:
+def _construct(source: ClassFile | None, arguments: dict[str, Any]) -> Any:
+    if source is None:
+        raise KerasdistError(
+            "There is nothing to train. Expected a recipe, or two classes. Name a recipe."
+        )
     kind = source.load()
     try:
         return kind(**arguments)
     except TypeError as error:
         raise KerasdistError(
-            f"Received {arguments} for `{source.name}`, which refused them: {error}. Expected its "
-            "constructor's arguments. `--help` lists them."
+            f"The constructor of `{source.name}` does not accept {arguments}: {error}. `--help` "
+            "lists the arguments that it has."
         ) from error
 
 
 def names_of(run: dict[str, Any]) -> list[str]:
-    """The devices that the options name, with the memory that they allow; starts TensorFlow."""
+    """The names of the devices to use. Sets the limits of GPU memory, and starts TensorFlow."""
     has_gpu = gpus.set_memory(run["memory_growth"], run["memory_limit"])
     if not has_gpu and (run["memory_growth"] or run["memory_limit"] is not None):
-        print("there is no GPU whose memory could be set", file=sys.stderr)
+        print("--memory-growth and --memory-limit have no effect without a GPU", file=sys.stderr)
     unusable = gpus.unusable_gpus()
     if unusable is not None and run["devices"] in (None, "auto"):
         print(unusable, file=sys.stderr)
     if cluster.current() is not None:
-        return list(place(run["devices"], soft=run["soft_placement"]).names)  # Joins the others.
+        return list(
+            place(run["devices"], soft=run["soft_placement"]).names
+        )  # Waits for the other workers.
     return list(resolve_names(run["devices"], soft=run["soft_placement"]))
 
 
 def recipe_of(run: Path) -> Recipe | None:
-    """The recipe of a run with the run's settings; None if it was trained without one."""
+    """The recipe of a run, with the run's settings; None if the run has no recipe."""
     config = read_config(run) or {}
     return load_recipe(run / CONFIG) if "recipe" in config else None

@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit codes. TensorFlow is imported where a command needs it."""
+"""The command line: finds the command, runs it, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
+from importlib import import_module
+from typing import Any
 
 from kerasdist import __version__
-from kerasdist.cli.quiet import load_command
-from kerasdist.errors import DivergedError, KerasdistError, closest
+from kerasdist.cli.quiet import start_tensorflow, tensorflow_messages
+from kerasdist.cli.shells import COMPLETE
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
 
-USAGE, FAILED, DIVERGED, INTERRUPTED = 2, 1, 3, 130
+FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
 HELP = """\
 usage: kerasdist COMMAND ...
 
-Train Keras models on several devices: the same maths on any number of them.
+Train Keras models on several devices, with the same maths on any number of them.
 
 commands:
-  fit RECIPE         train; also --model FILE.py:Class --data FILE.py:Class
-  launch … fit …     train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
-  evaluate RUN       loss and metrics of a trained run, by class and by group
-  predict RUN FILE…  what the model says about files, or a folder of them
-  export RUN         write the model for other programs (--format keras, saved_model, litert, onnx)
-  runs [DIR]         list runs; runs RUN RUN compares them, --html FILE as a page
-  new NAME           a recipe to start from (--template image, audio)
-  verify RECIPE      show that N devices compute what one does (--counts 1,2,4)
-  bench RECIPE       how fast N devices train, and what holds them up (--against keras)
-  devices            what is here, and what "auto" takes
-  doctor             what is installed, and whether a training works here
-  completion SHELL   a script with which bash, zsh or fish complete all of this
+  fit RECIPE           train; also --model FILE.py:Class --data FILE.py:Class
+  launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
+  evaluate RUN         loss and metrics of a trained run, per class and per group
+  predict RUN FILE...  run the model on files, or on all files in a folder
+  export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
+  runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
+  new NAME             write a recipe to start from (--template image or audio)
+  verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
+  bench RECIPE         measure how fast several devices train, and what slows them down
+  devices              list the devices, and which of them `--devices auto` uses
+  doctor               check the installation with a short training
+  completion SHELL     print a completion script for bash, zsh or fish
 
-  kerasdist COMMAND --help shows the options, kerasdist fit RECIPE --help a recipe's own.
-  kerasdist --version shows the version.
+  kerasdist COMMAND --help lists the options of a command.
+  kerasdist fit RECIPE --help also lists the settings of a recipe.
+  kerasdist --version prints the version.
 
 examples:
   kerasdist fit cifar10
@@ -56,14 +59,16 @@ def main(argv: list[str] | None = None) -> int:
     name, rest = argv[0], argv[1:]
     debug = "--debug" in rest
     if name not in ("fit", "launch"):
-        os.environ.pop("TF_CONFIG", None)  # The others need no workers, which would be waited for.
+        # Only `fit` and `launch` use several workers. TensorFlow would wait for them.
+        os.environ.pop("TF_CONFIG", None)
     try:
         return _command(name)(rest)
     except DivergedError as error:
         return _fail(error, DIVERGED, debug)
     except KerasdistError as error:
-        return _fail(error, FAILED if getattr(error, "during_run", False) else USAGE, debug)
-    except SystemExit as stop:  # After --help, and after an error of the option library.
+        has_begun = isinstance(error, RunFailedError)
+        return _fail(error, FAILED if has_begun else USAGE, debug)
+    except SystemExit as stop:  # tyro printed the help, or an error.
         return int(stop.code or 0)
     except KeyboardInterrupt:
         if debug:
@@ -71,18 +76,15 @@ def main(argv: list[str] | None = None) -> int:
         print("kerasdist: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader left, as `| head` does. What is still in the buffer must not raise again.
+        # The reader closed the pipe, as `| head` does. The rest of the buffer must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:  # noqa: BLE001 - the last resort of a command
+    except Exception as error:  # noqa: BLE001 - people see one line, not a traceback
         if debug:
             traceback.print_exc()
         else:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            print(
-                f"kerasdist: {type(error).__name__}: {reason[0]} (--debug shows the traceback)",
-                file=sys.stderr,
-            )
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            print(f"kerasdist: {reason} (--debug shows the traceback)", file=sys.stderr)
         return FAILED
 
 
@@ -95,136 +97,73 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
-    commands = {
-        "fit": _fit,
-        "launch": _launch,
-        "evaluate": _evaluate,
-        "predict": _predict,
-        "export": _export,
-        "runs": _runs,
-        "new": _new,
-        "verify": _verify,
-        "bench": _bench,
-        "devices": _devices,
-        "doctor": _doctor,
-        "completion": _completion,
-    }
-    if name == "--complete":  # asked by the scripts of `kerasdist completion`
-        return lambda words: _complete(words, list(commands))
-    if name not in commands:
+    if name == COMPLETE:
+        return _without_tensorflow("completion:print_candidates")
+    if name not in COMMANDS:
         raise KerasdistError(
-            f"Received the command {name!r}. Expected one of {', '.join(commands)}."
-            f"{closest(name, commands)} `kerasdist --help` shows them."
+            f"Unknown command {name!r}. Expected one of {', '.join(COMMANDS)}."
+            f"{closest(name, COMMANDS)} `kerasdist --help` describes them."
         )
-    return commands[name]
+    return COMMANDS[name]
 
 
-def _launch(argv: list[str]) -> int:
-    from kerasdist.cli.commands import launch
+def _find(name: str) -> Callable[..., Any]:
+    """Imports a function, such as "commands.new:new", from `kerasdist.cli`."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"kerasdist.cli.{module}"), function)
+    return found
 
-    return launch.launch(argv)
+
+def _find_with_tensorflow(name: str, argv: list[str]) -> Callable[..., Any]:
+    """Imports a function, and TensorFlow, whose messages are hidden without `-v`."""
+    with tensorflow_messages(shown="-v" in argv or "--verbose" in argv):
+        found = _find(name)
+        start_tensorflow()
+    return found
+
+
+def _without_tensorflow(run: str) -> Callable[[list[str]], int]:
+    """A command that takes its arguments as they are."""
+    return lambda argv: int(_find(run)(argv))
+
+
+def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
+    """A command whose arguments are parsed and checked before TensorFlow is imported."""
+
+    def start(argv: list[str]) -> int:
+        arguments = _find(parse)(argv)
+        return int(_find_with_tensorflow(run, argv)(*arguments))
+
+    return start
 
 
 def _fit(argv: list[str]) -> int:
-    from kerasdist.cli import options
+    from kerasdist.cli.fit_arguments import parse_fit
     from kerasdist.devices import cluster
-    from kerasdist.runs import folder as runs
+    from kerasdist.runs.folder import check_usable
 
-    parsed = options.parse_fit(argv)
+    options = parse_fit(argv)
     if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
-        from kerasdist.cli.commands import launch
+        from kerasdist.devices.launcher import Start, supervise
 
-        # A worker that TF_CONFIG names is watched, too.
-        return launch.supervise(launch.Start(found.timeout, found), argv)
-    if parsed.run["run_dir"]:
-        runs.check_usable(parsed.run["run_dir"], resume=parsed.run["resume"])
-    return load_command("commands.fit", parsed.run["verbose"]).fit(parsed)
-
-
-def _verify(argv: list[str]) -> int:
-    from kerasdist.cli import options
-
-    parsed = options.parse_fit(argv, "kerasdist verify", options.VERIFY_OPTIONS)
-    return load_command("commands.verify", parsed.run["verbose"]).verify(parsed)
+        # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
+        return supervise(Start(found.timeout, found), argv)
+    if options.run["run_dir"]:
+        check_usable(options.run["run_dir"], resume=options.run["resume"])
+    return int(_find_with_tensorflow("commands.fit:fit", argv)(options))
 
 
-def _bench(argv: list[str]) -> int:
-    from kerasdist.cli import options
-
-    parsed = options.parse_fit(argv, "kerasdist bench", options.BENCH_OPTIONS)
-    return load_command("bench.command", parsed.run["verbose"]).bench(parsed, argv)
-
-
-def _evaluate(argv: list[str]) -> int:
-    from kerasdist.cli import run_options
-
-    run, parsed = run_options.parse_evaluate(argv)
-    _check_run(run, parsed["which"])
-    return load_command("commands.evaluate", parsed["verbose"]).evaluate(run, parsed)
-
-
-def _predict(argv: list[str]) -> int:
-    from kerasdist.cli import run_options
-
-    run, files, parsed = run_options.parse_predict(argv)
-    _check_run(run, parsed["which"])
-    return load_command("commands.predict", parsed["verbose"]).predict(run, files, parsed)
-
-
-def _export(argv: list[str]) -> int:
-    from kerasdist.cli import run_options
-    from kerasdist.model_files import export_target
-
-    run, parsed = run_options.parse_export(argv)
-    _check_run(run, parsed["which"])
-    target = export_target.target(run, parsed["format"], parsed["output"])
-    return load_command("commands.export", parsed["verbose"]).export(run, target, parsed)
-
-
-def _check_run(run: Path, which: str) -> None:
-    from kerasdist.runs import folder as runs
-
-    if which == "final":
-        runs.check_finished(run)
-    else:
-        runs.check_run(run)
-
-
-def _runs(argv: list[str]) -> int:
-    from kerasdist.cli.commands import runs as listing
-
-    return listing.show(*listing.parse(argv))
-
-
-def _new(argv: list[str]) -> int:
-    from kerasdist.cli.commands import new
-
-    return new.new(argv)
-
-
-def _devices(argv: list[str]) -> int:
-    from kerasdist.cli import options
-
-    parsed = options.parse_options({}, argv, "kerasdist devices")
-    return load_command("commands.devices", parsed["verbose"]).devices(parsed)
-
-
-def _doctor(argv: list[str]) -> int:
-    from kerasdist.cli import options
-
-    parsed = options.parse_options({}, argv, "kerasdist doctor")
-    return load_command("commands.doctor", parsed["verbose"]).doctor(parsed)
-
-
-def _completion(argv: list[str]) -> int:
-    from kerasdist.cli import completion
-
-    print(completion.SCRIPTS[completion.parse(argv)], end="")
-    return 0
-
-
-def _complete(words: list[str], commands: list[str]) -> int:
-    from kerasdist.cli import completion
-
-    print(*completion.complete(words, commands), sep="\n")
-    return 0
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "fit": _fit,
+    "launch": _without_tensorflow("commands.launch:launch"),
+    "evaluate": _with_tensorflow("run_options:parse_evaluate", "commands.evaluate:evaluate"),
+    "predict": _with_tensorflow("run_options:parse_predict", "commands.predict:predict"),
+    "export": _with_tensorflow("run_options:parse_export", "commands.export:export"),
+    "runs": _without_tensorflow("commands.runs:runs"),
+    "new": _without_tensorflow("commands.new:new"),
+    "verify": _with_tensorflow("fit_arguments:parse_verify", "commands.verify:verify"),
+    "bench": _with_tensorflow("fit_arguments:parse_bench", "bench.command:bench"),
+    "devices": _with_tensorflow("options:parse_devices", "commands.devices:devices"),
+    "doctor": _with_tensorflow("options:parse_doctor", "commands.doctor:doctor"),
+    "completion": _without_tensorflow("completion:print_script"),
+}

@@ -1,4 +1,4 @@
-"""Reads command-line options with tyro: groups of them, their help, and errors in our own words."""
+"""Parses groups of command-line options with tyro, with kerasdist's error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tyro
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.class_file import REQUIRED
 
-# The names that AutoMultiGPU and the CIFAR-10 tutorial had.
+# Names of AutoMultiGPU and of TensorFlow's CIFAR-10 tutorial, and what they are called here.
 _OLD_NAMES = {
     "num_gpus": "devices",
     "max_steps": "steps",
@@ -32,7 +32,19 @@ _OLD_NAMES = {
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its type, its default or `REQUIRED`, and what the help and the errors say."""
+    """One option, and what its help and its errors say.
+
+    Attributes:
+        kind: The type of its value.
+        default: Its default, or `REQUIRED`.
+        meaning: The help text.
+        hint: What the help says about the default, instead of the value itself.
+        aliases: Other names, such as `-v`.
+        expected: What an error says is expected, instead of a description of `kind`.
+        example: A valid value, for errors.
+        valid: Whether a value of the right type is allowed.
+        guess: Turns a wrong text into " Did you mean 'x'?", or into "".
+    """
 
     kind: Any
     default: Any
@@ -42,7 +54,6 @@ class Option:
     expected: str | None = None
     example: str | None = None
     valid: Callable[[Any], bool] | None = None
-    # " Did you mean 'x'?" about a text that is not valid, or nothing.
     guess: Callable[[str], str] | None = None
 
 
@@ -50,7 +61,7 @@ Options = Mapping[str, Option]
 
 
 def choices(option: Option) -> tuple[str, ...]:
-    """The values an option may have, if they can be listed."""
+    """The values of an option that has only a few."""
     kind = _Kind.of(option.kind)
     return kind.choices if kind is not None else ()
 
@@ -62,26 +73,29 @@ def parse(
     description: str,
     prefixed: tuple[str, ...] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Values by group and name. A group is a box of the help, and with `prefixed` in the names."""
-    fields: list[Any] = []
+    """Parses arguments into values by group and name.
+
+    Args:
+        groups: Options by name, by the title of their box in the help.
+        argv: The arguments.
+        prog: The command, for help and errors.
+        description: What the help says first.
+        prefixed: Groups whose title is part of the option: `--model.units`.
+    """
     flags: dict[str, Option] = {}
+    boxes: list[tuple[str, Any]] = []
     for index, (title, options) in enumerate(groups.items()):
-        inner: list[Any] = []
-        for name, option in options.items():
-            flag = f"--{title}." if title in prefixed else "--"
-            flag += name.replace("_", "-")
-            flags[flag] = option
-            kind = _annotated(flag, option, prefix_name=title in prefixed)
-            # A factory, since a dataclass refuses lists as defaults.
-            default: Any = dataclasses.field(
-                default_factory=functools.partial(_same, option.default)
-            )
-            inner.append((name, kind, default))
-        if inner:
-            box = dataclasses.make_dataclass("Options", inner, frozen=True)
+        prefix = f"{title}." if title in prefixed else ""
+        named = {f"--{prefix}{name.replace('_', '-')}": name for name in options}
+        flags |= {flag: options[name] for flag, name in named.items()}
+        fields = [
+            (name, *_field(flag, options[name], bool(prefix))) for flag, name in named.items()
+        ]
+        if fields:
+            box = dataclasses.make_dataclass("Options", fields, frozen=True)
             box.__doc__ = ""
-            fields.append((f"group_{index}", Annotated[box, tyro.conf.arg(name=title)]))
-    parser = dataclasses.make_dataclass("Options", fields, frozen=True)
+            boxes.append((f"group_{index}", Annotated[box, tyro.conf.arg(name=title)]))
+    parser = dataclasses.make_dataclass("Options", boxes, frozen=True)
     parsed: Any
     parsed, unknown = tyro.cli(
         parser, args=argv, prog=prog, description=description, return_unknown_args=True
@@ -92,19 +106,10 @@ def parse(
         title: vars(getattr(parsed, f"group_{index}")) if options else {}
         for index, (title, options) in enumerate(groups.items())
     }
-    missing = [
-        flag
-        for flag, value in zip(flags, (v for g in values.values() for v in g.values()), strict=True)
-        if value is REQUIRED
-    ]
-    if missing:
-        flag, option = missing[0], flags[missing[0]]
-        kind = _Kind.of(option.kind)
-        example = option.example or (kind.example if kind else "1 2")
-        raise KerasdistError(
-            f"Received no `{flag}`. Expected a value: it has no default. Add it, for example "
-            f"`{flag} {example}`."
-        )
+    found = [value for group in values.values() for value in group.values()]
+    for (flag, option), value in zip(flags.items(), found, strict=True):
+        if value is REQUIRED:
+            _refuse_missing(flag, option)
     return values
 
 
@@ -112,18 +117,36 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _refuse_missing(flag: str, option: Option) -> None:
+    kind = _Kind.of(option.kind)
+    example = option.example or (kind.example if kind else "1 2")
+    raise KerasdistError(
+        f"`{flag}` is missing. It has no default, so it needs a value. Add it, for example "
+        f"`{flag} {example}`."
+    )
+
+
 def _refuse_unknown(text: str, flags: Mapping[str, Option], prog: str) -> None:
     name = text.partition("=")[0]
     old = _OLD_NAMES.get(name.lstrip("-").replace("-", "_"), "").replace("_", "-")
     guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else closest(name, flags)
-    expected = f"an option of `{prog}`" if text.startswith("-") else "options, which begin with --"
-    raise KerasdistError(
-        f"Received {name!r}. Expected {expected}.{guess} `{prog} --help` lists them."
+    problem = (
+        f"Unknown option {name!r}."
+        if text.startswith("-")
+        else f"Unexpected argument {name!r}. Expected options, which begin with --."
     )
+    raise KerasdistError(f"{problem}{guess} `{prog} --help` lists the options.")
+
+
+def _field(flag: str, option: Option, prefix_name: bool) -> tuple[Any, Any]:
+    """The type and the default of a dataclass field for tyro."""
+    # A factory, because a dataclass refuses lists as defaults.
+    default = dataclasses.field(default_factory=functools.partial(_same, option.default))
+    return _annotated(flag, option, prefix_name), default
 
 
 def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
-    """The type that tyro reads, with the help and with our own errors."""
+    """The option's type as tyro reads it, with help and with kerasdist's errors."""
     hint = option.hint
     if hint is None and (option.default is None or option.default is False):
         hint = ""
@@ -165,8 +188,8 @@ def _read(flag: str, option: Option, kind: _Kind, texts: list[str]) -> Any:
             return value
     guess = closest(text, kind.choices) if option.guess is None else option.guess(text)
     raise KerasdistError(
-        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}.{guess} Give "
-        f"for example `{flag} {option.example or kind.example}`."
+        f"Received `{flag} {text}`. Expected {option.expected or kind.expected}.{guess} For "
+        f"example: `{flag} {option.example or kind.example}`."
     )
 
 
@@ -181,13 +204,13 @@ _SCALARS: dict[Any, tuple[Callable[[str], Any], str, str, str]] = {
     int: (int, "INT", "a whole number", "10"),
     float: (float, "FLOAT", "a number", "0.1"),
     bool: (_read_bool, "BOOL", "true or false", "true"),
-    str: (str, "TEXT", "a text", "abc"),
+    str: (str, "TEXT", "text", "abc"),
 }
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How the text of a type of value is read, tried in order."""
+    """How a text becomes a value of a type. The readers are tried in order."""
 
     readers: tuple[Callable[[str], Any], ...]
     is_optional: bool
@@ -198,24 +221,32 @@ class _Kind:
 
     @classmethod
     def of(cls, kind: Any) -> _Kind | None:
-        """None for what tyro reads better: lists and the like."""
+        """None for types that tyro reads itself, such as lists."""
         is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
         parts = typing.get_args(kind) if is_union else (kind,)
         is_optional = type(None) in parts
         parts = tuple(part for part in parts if part is not type(None))
         if len(parts) == 1 and typing.get_origin(parts[0]) is Literal:
-            choices = {str(c): c for c in typing.get_args(parts[0]) if c is not None}
-            is_optional |= len(choices) < len(typing.get_args(parts[0]))
-            listed = ", ".join(choices)
-
-            def choose(text: str) -> Any:
-                if text not in choices:
-                    raise ValueError(text)
-                return choices[text]
-
-            first, *_ = known = tuple(choices)
-            return cls((choose,), is_optional, "NAME", f"one of {listed}", first, known)
+            return cls._of_choices(typing.get_args(parts[0]), is_optional)
         if not parts or not all(part in _SCALARS for part in parts):
             return None
         readers, metavars, expected, examples = zip(*(_SCALARS[p] for p in parts), strict=True)
         return cls(readers, is_optional, "|".join(metavars), " or ".join(expected), examples[0])
+
+    @classmethod
+    def _of_choices(cls, values: tuple[Any, ...], is_optional: bool) -> _Kind:
+        by_text = {str(value): value for value in values if value is not None}
+
+        def choose(text: str) -> Any:
+            if text not in by_text:
+                raise ValueError(text)
+            return by_text[text]
+
+        return cls(
+            readers=(choose,),
+            is_optional=is_optional or None in values,
+            metavar="NAME",
+            expected=f"one of {', '.join(by_text)}",
+            example=next(iter(by_text)),
+            choices=tuple(by_text),
+        )

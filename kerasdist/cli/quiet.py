@@ -1,4 +1,4 @@
-"""TensorFlow's own messages: kept off the screen, unless they are asked for."""
+"""Hides TensorFlow's start-up messages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 
 @contextlib.contextmanager
 def tensorflow_messages(shown: bool) -> Iterator[None]:
-    """Keeps TensorFlow's own messages off the screen, unless they are asked for.
+    """Hides what TensorFlow prints inside the block, unless `shown` or the block raises.
 
-    Those of its start are written by C++ code before it reads its own log level, straight to file
-    descriptor 2. They are shown if the block raises.
+    TensorFlow's C++ code writes its first messages straight to file descriptor 2, before it reads
+    its log level. So the descriptor itself is redirected.
     """
     if shown:
         yield
@@ -42,10 +41,6 @@ def tensorflow_messages(shown: bool) -> Iterator[None]:
             os.close(kept)
 
 
-def load_command(module: str, verbose: bool) -> Any:
-    """Imports a command and starts TensorFlow, without its messages unless `verbose`."""
-    with tensorflow_messages(verbose):
-        loaded = import_module(f"kerasdist.cli.{module}")
-        # Here, not at its first use: what TensorFlow says about devices is still held back.
-        import_module("tensorflow").config.list_physical_devices()
-    return loaded
+def start_tensorflow() -> None:
+    """Imports TensorFlow and looks for devices, which is when it prints most of its messages."""
+    import_module("tensorflow").config.list_physical_devices()

@@ -1,4 +1,4 @@
-"""Options of the commands on a run that is there: evaluate, predict, export."""
+"""The options of the commands on a trained run: `evaluate`, `predict` and `export`."""
 
 from __future__ import annotations
 
@@ -14,36 +14,40 @@ from kerasdist.cli.options import (
 )
 from kerasdist.cli.parser import Option, Options
 from kerasdist.errors import KerasdistError
+from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
+from kerasdist.runs.catalog import check_finished, check_run
 
 _WHICH = Option(
     Literal["best", "last", "final"],
     "final",
-    "best (by the run's monitor), last (the newest checkpoint) or final",
+    "which model: best (by the run's monitor), last (the newest checkpoint) or final",
 )
 EVALUATE_OPTIONS: Options = {
     "which": _WHICH,
     "split": Option(Literal["train", "validation"], "validation", "train or validation"),
     "steps": count_option(None, "batches to read; all by default"),
-    "tta": Option(bool, False, "also with test-time augmentation, where the recipe has views"),
+    "tta": Option(
+        bool, False, "evaluate again with test-time augmentation, if the recipe has views"
+    ),
     **{k: RUN_OPTIONS[k] for k in ("batch_size", "allow_nan", *PLACEMENT)},
 }
 PREDICT_OPTIONS: Options = {
     "which": _WHICH,
-    "top": count_option(3, "classes that are listed for each file, the likeliest first", "1"),
+    "top": count_option(3, "how many classes to list per file, the most probable first", "1"),
     **{k: RUN_OPTIONS[k] for k in ("batch_size", *PLACEMENT)},
 }
 EXPORT_OPTIONS: Options = {
     "format": Option(
         Literal["keras", "saved_model", "litert", "onnx"],
         REQUIRED,
-        "keras (one .keras file), saved_model (TensorFlow), litert (.tflite) or onnx",
+        "keras (a .keras file), saved_model (TensorFlow), litert (.tflite) or onnx",
         example="saved_model",
     ),
     "output": Option(
         str | None,
         None,
-        "file or folder to write, which must not exist",
+        "file or folder to write, which must not exist yet",
         hint="(default: export/ in the run's folder)",
     ),
     "which": _WHICH,
@@ -52,11 +56,8 @@ EXPORT_OPTIONS: Options = {
 
 def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist evaluate RUN [options]`."""
-    run, others, values = _parse_run(EVALUATE_OPTIONS, argv, "evaluate")
-    if others:
-        # The parser's own words about a text that is no option.
-        parse_options(EVALUATE_OPTIONS, others, f"kerasdist evaluate {run}")
-    return run, values
+    run, _, values = _parse_run(EVALUATE_OPTIONS, argv, "evaluate")
+    return _checked(run, values), values
 
 
 def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
@@ -65,45 +66,61 @@ def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
     if not others:
         raise KerasdistError(
             f"Received the run {str(run)!r} and no file. Expected `kerasdist predict RUN FILE...`. "
-            "Name files after the run, or a folder of them."
+            "Name files, or a folder with files, after the run."
         )
     files = [Path(other).expanduser() for other in others]
     for path in files:
         if not path.exists():
             raise KerasdistError(
-                f"Received the file {str(path)!r}, which does not exist. Expected a file or a "
-                "folder. Check the name."
+                f"The file {str(path)!r} does not exist. Expected a file or a folder. Check the "
+                "name."
             )
-    return run, files, values
+    return _checked(run, values), files, values
 
 
-def parse_export(argv: list[str]) -> tuple[Path, dict[str, Any]]:
+def parse_export(argv: list[str]) -> tuple[Path, export_target.Target, dict[str, Any]]:
     """`kerasdist export RUN --format F [options]`."""
-    run, others, values = _parse_run(EXPORT_OPTIONS, argv, "export")
-    if others:
-        parse_options(EXPORT_OPTIONS, others, f"kerasdist export {run}")
-    return run, values
+    run, _, values = _parse_run(EXPORT_OPTIONS, argv, "export")
+    _checked(run, values)
+    return run, export_target.target(run, values["format"], values["output"]), values
+
+
+def _checked(run: Path, values: dict[str, Any]) -> Path:
+    """The run, if it has the model that is asked for."""
+    if values["which"] == "final":
+        check_finished(run)
+    else:
+        check_run(run)
+    return run
 
 
 def _parse_run(
-    own: Options, argv: list[str], command: str, files: str = ""
+    options: Options, argv: list[str], command: str, files: str = ""
 ) -> tuple[Path, list[str], dict[str, Any]]:
-    """`(RUN, what else is no option, values)` of a command on a run."""
+    """Parses `RUN [options]`, or with `files` also `RUN FILE... [options]` in any order.
+
+    Returns:
+        `(RUN, files, values of the options)`.
+    """
     if argv and argv[0] in ("-h", "--help"):
-        parse_options(own, ["--help"], f"kerasdist {command} RUN{files}")
+        parse_options(options, ["--help"], f"kerasdist {command} RUN{files}")
     if not argv or argv[0].startswith("-"):
-        received = repr(argv[0]) if argv else "nothing"
+        before = f" before {argv[0]!r}" if argv else ""
         raise KerasdistError(
-            f"Received {received} where the run belongs. Expected `kerasdist {command} RUN{files} "
-            "[options]`. Name the run's folder first, for example runs/cifar10/0001."
+            f"The run is missing{before}. Expected `kerasdist {command} RUN{files} [options]`. "
+            "Name the run's folder first, for example runs/cifar10/0001."
         )
-    others, given = _apart({**own, **OUTPUT_OPTIONS}, argv[1:])
-    values = parse_options(own, given, f"kerasdist {command} {argv[0]}")
-    return Path(argv[0]).expanduser(), others, values
+    run, rest = argv[0], argv[1:]
+    prog = f"kerasdist {command} {run}"
+    others, given = _separate({**options, **OUTPUT_OPTIONS}, rest)
+    values = parse_options(options, given, prog)
+    if others and not files:
+        parse_options(options, others, prog)  # Refuses them.
+    return Path(run).expanduser(), others, values
 
 
-def _apart(options: Options, argv: list[str]) -> tuple[list[str], list[str]]:
-    """`(what is no option, options with their values)`, in any order; after -- all is no option."""
+def _separate(options: Options, argv: list[str]) -> tuple[list[str], list[str]]:
+    """`(file names, options with their values)`. After `--`, everything is a file name."""
     with_value = {f"--{k.replace('_', '-')}" for k, v in options.items() if v.kind is not bool}
     others: list[str] = []
     given: list[str] = []

@@ -1,25 +1,24 @@
-"""Batches that the compiled loop takes out of arrays by itself, without a thread beside it."""
+"""Batches of arrays that the compiled loop slices by itself, without a tf.data thread."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-# Larger batches are better taken by another thread while a step runs; for smaller ones the handing
-# over takes longer (about 50 microseconds, CPU, TF 2.21) than taking them.
-MAX_BATCH_BYTES = 2**18
+from kerasdist.data.batches import Batch
 
 
 class Rows(NamedTuple):
-    """The rest of a pass over arrays: batches of `size` rows, from batch `position` on.
+    """The rest of a pass over arrays, which the compiled loop slices without a tf.data thread.
 
-    `order` has the numbers of the rows; None if they come as they are. Arrays and order are
-    variables: a tensor would be handed from step to step of the loop, which costs operations.
+    Batches have `size` rows and start at batch `position`. `order` holds the row numbers in the
+    order of the pass; it is None if the rows are not shuffled. Arrays and order are variables: the
+    loop would hand tensors from step to step, which costs operations.
 
-    With `of_one_size`, batches that all have as many rows come with their size known, which saves
-    a third of the operations of a small step. What is known is computed beforehand, though, into
-    other bits than where it is not known (a quotient becomes a product).
+    With `of_one_size`, batches have a static size if they all have the same number of rows. This
+    saves a third of the operations of a small step. But TensorFlow folds a static size into
+    constants and then rounds differently (it turns a quotient into a product).
 
     Example:
         >>> import tensorflow as tf
@@ -29,7 +28,7 @@ class Rows(NamedTuple):
         (2, [6])
     """
 
-    arrays: Any
+    arrays: Batch
     order: tf.Variable | None
     position: tf.Tensor
     size: int
@@ -41,11 +40,11 @@ class Rows(NamedTuple):
 
     @property
     def num_batches(self) -> int:
-        """Of the whole pass."""
+        """The number of batches in the whole pass."""
         return -(-self.num_rows // self.size)
 
-    def batch(self, number: tf.Tensor) -> Any:
-        """The `number`-th of the pass."""
+    def batch(self, number: tf.Tensor) -> Batch:
+        """The batch with this number, counted from the start of the pass."""
         if self.of_one_size and self.num_rows % self.size == 0:
             return self._full_batch(number)
         first = number * self.size
@@ -55,11 +54,11 @@ class Rows(NamedTuple):
         chosen = self.order[first:end]
         return tf.nest.map_structure(lambda v: tf.gather(v, chosen), self.arrays)
 
-    def _full_batch(self, number: tf.Tensor) -> Any:
+    def _full_batch(self, number: tf.Tensor) -> Batch:
         if self.order is None:
             first = number * self.size
 
-            def rows_of(array):
+            def rows_of(array: tf.Variable) -> tf.Tensor:
                 begin = [first, *[0] * (len(array.shape) - 1)]
                 return tf.slice(array, begin, [self.size, *array.shape[1:]])
 

@@ -1,4 +1,4 @@
-"""How much of the GPUs' memory TensorFlow takes, and GPUs that it cannot use."""
+"""The memory of GPUs, how much of it TensorFlow takes, and GPUs that TensorFlow cannot use."""
 
 from __future__ import annotations
 
@@ -17,62 +17,54 @@ from kerasdist.errors import KerasdistError
 _UNITS = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
-def check_limit(text: str) -> str | None:
-    """What is wrong with a `--memory-limit`; None if nothing is.
+def limit_bytes(text: str, total: int | None) -> int:
+    """A `--memory-limit` in bytes.
+
+    Args:
+        text: A size such as "4GB", or a fraction of the GPU's memory such as "0.4".
+        total: The memory of the GPU in bytes; None if it is not known.
 
     Example:
-        >>> check_limit("4GB"), check_limit("0.4")
-        (None, None)
-        >>> check_limit("4")
-        'a fraction is between 0 and 1, a size has a unit'
+        >>> limit_bytes("2KB", None), limit_bytes("0.5", total=1000)
+        (2048, 500)
     """
     found = re.fullmatch(r"(\d*\.?\d+)\s*([a-z]*)", text.strip().lower())
-    if found is None or (found[2] and found[2] not in _UNITS):
-        return "it is neither a size nor a fraction"
-    if found[2]:
-        return None if float(found[1]) > 0 else "it is nothing"
-    return None if 0 < float(found[1]) < 1 else "a fraction is between 0 and 1, a size has a unit"
-
-
-def limit_bytes(text: str, total: int | None) -> int:
-    """A `--memory-limit` in bytes; `total` is the memory of the GPU, for a fraction of it."""
-    reason = check_limit(text)
-    if reason is not None:
+    number, unit = (float(found[1]), found[2]) if found is not None else (0.0, "")
+    if unit in _UNITS and number > 0:
+        return int(number * _UNITS[unit])
+    if unit or not 0 < number < 1:
         raise KerasdistError(
-            f"Received `--memory-limit {text}`: {reason}. Expected a size such as 4GB, or a "
-            "fraction of a GPU such as 0.4. Correct it."
+            f"Received `--memory-limit {text}`. Expected a size such as 4GB, or a fraction of a "
+            "GPU between 0 and 1, such as 0.4. Correct it."
         )
-    number, unit = re.fullmatch(r"([\d.]+)\s*([a-z]*)", text.strip().lower()).groups()  # type: ignore[union-attr]
-    if unit:
-        return int(float(number) * _UNITS[unit])
     if total is None:
         raise KerasdistError(
-            f"Received `--memory-limit {text}`, a fraction, and nvidia-smi does not tell how much "
-            "memory the GPU has. Expected a size. Give for example `--memory-limit 4GB`."
+            f"Received the fraction `--memory-limit {text}`, but nvidia-smi does not tell how much "
+            "memory the GPU has. Expected a size. Use for example `--memory-limit 4GB`."
         )
-    return int(float(number) * total)
+    return int(number * total)
 
 
 def set_memory(
     growth: bool, limit: str | None, totals: Callable[[], list[int]] | None = None
 ) -> bool:
-    """Sets how much memory TensorFlow takes on every GPU; before it starts them.
+    """Sets how much memory TensorFlow takes on every GPU. Call it before TensorFlow starts.
 
     Args:
-        growth: Take memory only as it is needed.
-        limit: The most that is taken on each, as `--memory-limit` has it; None for all.
-        totals: The memory of each GPU; what nvidia-smi says by default.
+        growth: Take memory only when it is needed.
+        limit: The most memory to take per GPU, in the form of `--memory-limit`; None for all.
+        totals: Returns the memory of each GPU. The default asks nvidia-smi.
 
     Returns:
-        Whether there is a GPU to set it for.
+        Whether this machine has a GPU.
     """
     if growth and limit is not None:
         raise KerasdistError(
             "Received `--memory-growth` and `--memory-limit`. Expected one of them: TensorFlow "
-            "cannot do both. Leave one out."
+            "cannot do both. Remove one."
         )
     if limit is not None:
-        limit_bytes(limit, 1)  # A wrong one is an error also where there is no GPU.
+        limit_bytes(limit, 1)  # A wrong limit is an error even without a GPU.
     gpus = tf.config.list_physical_devices("GPU")
     if not growth and limit is None:
         return bool(gpus)
@@ -87,8 +79,8 @@ def set_memory(
             tf.config.set_logical_device_configuration(gpu, [configuration])
     except RuntimeError as error:
         raise KerasdistError(
-            f"Received a setting of the GPUs' memory after TensorFlow had started: {error}. "
-            "Expected it before. Restart the process."
+            f"Cannot set the memory of GPUs after TensorFlow had started: {error}. Expected to set "
+            "it before. Restart the process."
         ) from error
     return bool(gpus)
 
@@ -96,7 +88,7 @@ def set_memory(
 def visible_memory(
     environ: Mapping[str, str] = os.environ, totals: Callable[[], list[int]] | None = None
 ) -> list[int]:
-    """Bytes of each GPU that CUDA_VISIBLE_DEVICES lets through; empty if that is not known.
+    """Memory in bytes of the GPUs that CUDA_VISIBLE_DEVICES shows; empty if it is not known.
 
     Example:
         >>> visible_memory({"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: [10, 20, 30])
@@ -113,7 +105,7 @@ def visible_memory(
 
 
 def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:
-    """Bytes of each GPU in the order of nvidia-smi; empty if it does not say."""
+    """Memory of each GPU in bytes, in the order of nvidia-smi; empty if nvidia-smi fails."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         printed = run(command, capture_output=True, text=True, timeout=10, check=True).stdout
@@ -125,24 +117,24 @@ def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:
 def unusable_gpus(
     visible: Sequence[Any] | None = None, has_driver: Callable[[], bool] | None = None
 ) -> str | None:
-    """One sentence and the fix if there is a GPU that TensorFlow does not use; else None.
+    """Says how to fix a GPU that TensorFlow cannot use; None if there is no such GPU.
 
     Args:
-        visible: GPUs that TensorFlow sees; asked by default.
-        has_driver: Tells whether the machine has an NVIDIA GPU; looked up by default.
+        visible: The GPUs that TensorFlow sees. The default asks TensorFlow.
+        has_driver: Tells whether the machine has an NVIDIA GPU. The default looks for its driver.
     """
     visible = tf.config.list_physical_devices("GPU") if visible is None else visible
     if visible or not (has_driver or _has_driver)():
         return None
     if not tf.test.is_built_with_cuda():
         return (
-            "This machine has an NVIDIA GPU, and the installed TensorFlow is built without CUDA: "
+            "This machine has an NVIDIA GPU, but the installed TensorFlow is built without CUDA: "
             "install it with `pip install 'tensorflow[and-cuda]'`."
         )
     return (
-        "This machine has an NVIDIA GPU that TensorFlow cannot use, as a rule because the CUDA "
-        "libraries are missing or the driver is too old: `pip install 'tensorflow[and-cuda]'`, "
-        "update the driver, and see `nvidia-smi`; or CUDA_VISIBLE_DEVICES hides it."
+        "This machine has an NVIDIA GPU that TensorFlow cannot use. Usually the CUDA libraries are "
+        "missing or the driver is too old: run `pip install 'tensorflow[and-cuda]'`, update the "
+        "driver, and check `nvidia-smi`. CUDA_VISIBLE_DEVICES can hide it, too."
     )
 
 

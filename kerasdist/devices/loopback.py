@@ -1,8 +1,9 @@
-"""Keeps other machines away from TensorFlow's port.
+"""Blocks other machines from the port of TensorFlow's server.
 
-TensorFlow's server listens on every address of a machine, whatever its own is called, and asks
-nobody who they are (2.21). A filter on the listening socket drops what was not sent to a loopback
-address, before TensorFlow sees it; connections inherit it. Linux only; needs no rights.
+The server listens on every address of a machine, even if its own address is a loopback address, and
+it does not ask for a password (TF 2.21). A filter on the listening socket drops every packet that
+was not sent to a loopback address, before TensorFlow sees it. Connections inherit the filter. It
+works only on Linux, and does not need root.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import socket
 import sys
 
 _ATTACH_FILTER = 26
-# Classic BPF. The packet begins with its TCP header; the addresses are in the header before it.
+# A program in classic BPF. The packet starts with its TCP header. The addresses are in the network
+# header before it.
 _NETWORK = 0xFFF00000
 _LOAD_BYTE, _LOAD_WORD, _SHIFT_RIGHT, _IF_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
 _LAST_V4, _LAST_V6 = _NETWORK + 16, _NETWORK + 24
@@ -53,14 +55,14 @@ class _Filter(ctypes.Structure):
 
 
 def refuse_others(listening: socket.socket) -> None:
-    """Drops what reaches a listening socket on any address but a loopback one."""
+    """Drops all packets to a listening socket that were not sent to a loopback address."""
     program = (_Instruction * len(_PROGRAM))(*(_Instruction(*each) for each in _PROGRAM))
     whole = _Filter(len(_PROGRAM), program)
     listening.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, bytes(whole))
 
 
 def keep_to_loopback(port: int) -> bool:
-    """Does so for the socket on which this process listens at `port`; False if it cannot."""
+    """Blocks other machines from the `port` that this process listens on; False if it cannot."""
     if not sys.platform.startswith("linux"):
         return False
     found = False

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from kerasdist.data.rows import Rows
+from kerasdist.devices.private_tensorflow import silence_retracing_warning
 
 # A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
@@ -43,7 +44,7 @@ def compiled(function: Callable) -> Any:
     # Batches of many sizes given to predict: the second one makes the size unknown.
     made = tf.function(function, autograph=False, reduce_retracing=True)
     # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
-    made._omit_frequent_tracing_warning = True
+    silence_retracing_warning(made)
     return made
 
 

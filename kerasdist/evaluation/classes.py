@@ -1,4 +1,4 @@
-"""What a model's outputs mean: classes and their probabilities, or plain values."""
+"""Interprets a model's outputs and targets as classes and probabilities, or as plain values."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _CATEGORICAL = {
     keras.losses.categorical_focal_crossentropy,
 }
 _BINARY = {keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy}
-# How far a sum of probabilities may be from 1, in half precision too.
+# How far probabilities may be from a sum of 1; enough for half precision.
 _SLACK = 1e-2
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The outputs of a classifier.
+    """The classes of a classifier, and how its outputs and targets express them.
 
     Attributes:
-        names: One for each class.
-        is_binary: Whether the model has one output, for the second of two classes.
-        from_logits: Whether outputs become probabilities by a softmax, or a sigmoid.
-        one_hot: Whether targets hold a number for each class instead of the class's number.
+        names: A name per class.
+        is_binary: Whether the model has a single output: the probability of the second class.
+        from_logits: Whether outputs need a softmax (or a sigmoid) to become probabilities.
+        one_hot: Whether targets have one number per class instead of a class number.
     """
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Classes:
     one_hot: bool = False
 
     def scores(self, outputs: np.ndarray) -> np.ndarray:
-        """Probabilities `[n, classes]` where the loss says how, else the outputs as they are.
+        """Probabilities `[n, classes]`; the outputs unchanged if the loss has no `from_logits`.
 
         Example:
             >>> import numpy as np
@@ -55,21 +55,40 @@ class Classes:
         if not self.from_logits:
             return outputs
         powers = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+    def labels(self, targets: Any) -> tf.Tensor | None:
+        """The class number of each example; None if the targets are not labels.
+
+        Example:
+            >>> import numpy as np
+            >>> classes = Classes(("cat", "dog"), one_hot=True)
+            >>> classes.labels(np.array([[0.0, 1.0], [1.0, 0.0]])).numpy().tolist()
+            [1, 0]
+        """
+        flat = tf.nest.flatten(targets)
+        if len(flat) != 1 or flat[0] is None:
+            return None
+        y = tf.convert_to_tensor(flat[0])
+        if is_class_number(y) or (self.is_binary and y.shape.rank in (1, 2)):
+            return tf.cast(tf.reshape(y, (-1,)), tf.int64)
+        if self.one_hot and y.shape.rank == 2 and y.shape[-1] == len(self.names):
+            return tf.argmax(y, axis=-1)
+        return None
 
 
 def classes_of(
     model: keras.Model, outputs: Any, targets: Any, names: Sequence[str] | None
 ) -> Classes | None:
-    """What the outputs mean; None if they are values.
+    """The classes of a model; None if it is not a classifier.
 
-    A classifier has one output `[n, classes]`, and its targets are whole numbers, or its loss is a
-    crossentropy, or there is a name for each output.
+    A classifier has one output `[n, classes]`. Also, its targets are whole numbers, or its loss is
+    a crossentropy, or the recipe has a name for each output.
 
     Args:
         model: A compiled model.
         outputs: `tf.TensorSpec` of its outputs.
-        targets: `tf.TensorSpec` of its targets; None if they are not known.
+        targets: `tf.TensorSpec` of its targets; None if they are unknown.
         names: The recipe's names of the classes.
     """
     if not isinstance(outputs, tf.TensorSpec) or outputs.shape.rank != 2 or not outputs.shape[-1]:
@@ -84,9 +103,8 @@ def classes_of(
         return None
     if names is not None and len(names) != num_classes:
         raise KerasdistError(
-            f"Received {len(names)} names of classes from the recipe's `CLASS_NAMES`, and a model "
-            f"with {num_classes} classes. Expected a name for each. Correct `CLASS_NAMES` in "
-            "data.py."
+            f"The recipe's `CLASS_NAMES` has {len(names)} names, but the model has {num_classes} "
+            "classes. Expected a name for each class. Correct `CLASS_NAMES` in data.py."
         )
     return Classes(
         names=tuple(names) if names is not None else tuple(str(i) for i in range(num_classes)),
@@ -97,22 +115,22 @@ def classes_of(
 
 
 def is_class_number(targets: Any) -> bool:
-    """Whether targets, or their spec, are one whole number an example: `[n]` or `[n, 1]`."""
+    """Whether targets, or their spec, are one whole number per example: `[n]` or `[n, 1]`."""
     rank = targets.shape.rank
     is_single = rank == 1 or (rank == 2 and targets.shape[-1] == 1)
     return bool(is_single and targets.dtype.is_integer)
 
 
 def _loss(model: keras.Model) -> tuple[Any, bool]:
-    """`(Keras's function behind the loss or None, whether it takes logits)` of a single loss."""
+    """`(Keras's loss function or None, whether it takes logits)` of a model with one loss."""
     losses = [loss for loss in keras.tree.flatten(getattr(model, "loss", None)) if loss is not None]
     if len(losses) != 1:
         return None, False
     (loss,) = losses
     if isinstance(loss, str):
-        # "crossentropy" has no function of its own: Keras chooses by the targets.
+        # "crossentropy" is not one function: Keras chooses one by the targets.
         loss = keras.losses.get(loss) if loss not in ("crossentropy", "ce") else None
-    # A partial function has its options in `keywords`, a loss of one's own may have an attribute.
+    # A partial function has its options in `keywords`; a custom loss may have an attribute.
     options = getattr(loss, "keywords", {})
     from_logits = getattr(loss, "from_logits", options.get("from_logits", False))
     function = getattr(loss, "fn", getattr(loss, "func", loss))
@@ -120,10 +138,10 @@ def _loss(model: keras.Model) -> tuple[Any, bool]:
 
 
 def output_spec(model: keras.Model, spec: Any) -> Any:
-    """`tf.TensorSpec` of the outputs for batches of `spec`; nothing is run."""
+    """`tf.TensorSpec` of the outputs for batches of `spec`, found by tracing the model."""
     args = read(model, spec, need_targets=False).args
 
-    def outputs(*tensors):
+    def outputs(*tensors: tf.Tensor) -> Any:
         return pure.call(model, tf.nest.pack_sequence_as(args, tensors), training=False)
 
     traced = tf.function(outputs, autograph=False)
@@ -136,14 +154,14 @@ def output_spec(model: keras.Model, spec: Any) -> Any:
 def classes_of_run(
     model: keras.Model, spec: Any, names: Sequence[str] | None
 ) -> tuple[Classes | None, Any]:
-    """`(classes_of, spec of the outputs)` for the batches that a run was trained on."""
+    """`(classes or None, spec of the outputs)` for batches like those of the run's training."""
     outputs = output_spec(model, spec)
     return classes_of(model, outputs, targets_read(model, spec), names), outputs
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One of the likeliest classes of an example; `is_probability` is False for other scores."""
+    """One of the most probable classes of an example, with its probability or another score."""
 
     name: str
     index: int
@@ -152,7 +170,7 @@ class Guess:
 
 
 def likeliest(classes: Classes, outputs: np.ndarray, count: int) -> list[list[Guess]]:
-    """The `count` best classes of each example, the best first.
+    """The `count` classes with the highest scores of each example, the highest first.
 
     Example:
         >>> import numpy as np
@@ -161,7 +179,7 @@ def likeliest(classes: Classes, outputs: np.ndarray, count: int) -> list[list[Gu
         Guess(name='dog', index=1, score=0.7, is_probability=True)
     """
     scores = classes.scores(outputs)
-    # Outputs of an unknown kind are no probabilities, and are not called so.
+    # Scores that are negative or do not add up to 1 are not probabilities.
     proper = (scores >= 0).all(axis=-1) & (np.abs(scores.sum(axis=-1) - 1) < _SLACK)
     best = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
     return [
@@ -171,7 +189,7 @@ def likeliest(classes: Classes, outputs: np.ndarray, count: int) -> list[list[Gu
 
 
 def rows(outputs: Any) -> list[Any]:
-    """Outputs in any structure as one structure for each example."""
+    """Splits outputs in any structure into one structure per example."""
     flat = keras.tree.flatten(outputs)
     return [
         keras.tree.pack_sequence_as(outputs, [array[i] for array in flat])
@@ -180,7 +198,7 @@ def rows(outputs: Any) -> list[Any]:
 
 
 def plain_values(outputs: Any) -> Any:
-    """One example's outputs as Python's own numbers, lists and dicts."""
+    """The outputs of one example as plain Python numbers, lists and dicts."""
     if isinstance(outputs, Mapping):
         return {name: plain_values(value) for name, value in outputs.items()}
     if isinstance(outputs, (tuple, list)):

@@ -1,8 +1,9 @@
-"""Right and wrong answers of a classifier, counted in the pass that computes its metrics."""
+"""Counts a classifier's right and wrong answers in the same pass that computes its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +12,17 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.evaluation.classes import Classes, is_class_number
+from kerasdist.evaluation.classes import Classes
 from kerasdist.evaluation.views import acting_as
+from kerasdist.training import api
 
-# The matrix of so many classes takes 32 MB.
+# A matrix of this many classes takes 32 MB.
 MOST_CLASSES = 2000
 
 
 @dataclass(frozen=True)
 class Row:
-    """How many examples of a class or a group there were, and how many answers were right."""
+    """The number of examples of a class or a group, and how many of them were answered right."""
 
     name: str
     correct: int
@@ -33,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Counts:
-    """The confusion matrix (rows: the label, columns: the answer), and counts by group."""
+    """The confusion matrix (rows: the label, columns: the answer), and counts per group."""
 
     names: tuple[str, ...]
     matrix: np.ndarray
@@ -46,7 +48,7 @@ class Counts:
         ]
 
     def mistakes(self, most: int) -> list[tuple[str, str, int]]:
-        """`(label, answer, count)` of the most frequent ones."""
+        """`(label, answer, count)` of the most frequent mistakes, at most `most` of them."""
         wrong = self.matrix * (1 - np.eye(len(self.names), dtype=self.matrix.dtype))
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape))]  # noqa: B905
@@ -54,17 +56,19 @@ class Counts:
 
 
 class Tally(keras.metrics.Metric):
-    """Counts answers by class and by group. Needs whole batches in the order of the data.
+    """A metric that counts answers per class and per group.
+
+    It needs whole batches in the order of the data.
 
     Args:
-        classes: What the outputs mean.
+        classes: The classes of the model.
         groups: For each kind of group ("speaker"), the name of each example's group.
     """
 
     def __init__(self, classes: Classes, groups: Mapping[str, np.ndarray]):
         super().__init__(name="kerasdist_tally")
         self.classes = classes
-        # Whether the targets were labels: known once the first batch is traced.
+        # Whether the targets are labels. Known after the first batch is traced.
         self.applies = False
         self.group_names: dict[str, list[str]] = {}
         self._ids: dict[str, np.ndarray] = {}
@@ -81,14 +85,14 @@ class Tally(keras.metrics.Metric):
         return self.add_variable(shape, initializer="zeros", dtype="int64", name=name)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch. `sample_weight` is not used: answers are counted."""
-        label = self._labels(y_true)
+        """Counts a batch. Weights do not change the counts, so `sample_weight` is ignored."""
+        label = self.classes.labels(y_true)
         self.applies = label is not None
         if label is None:
             return
         answer = self._answers(y_pred)
         size = len(self.classes.names)
-        # A label outside is one that the loss ignores; anything else was refused before.
+        # The loss ignores labels outside this range (`ignore_class`). Others are refused earlier.
         known = (label >= 0) & (label < size)
         ones = tf.cast(known, tf.int64)
         cell = tf.where(known, label * size + answer, 0)
@@ -99,23 +103,12 @@ class Tally(keras.metrics.Metric):
         position = tf.convert_to_tensor(self._position)
         for kind, table in self._tables.items():
             ids = tf.constant(self._ids[kind], tf.int64)
-            # Past its end the count is wrong, and refused afterwards.
+            # With too few group names the last one is reused here, and `counts` raises.
             group = tf.gather(ids, tf.minimum(position + tf.range(count), len(self._ids[kind]) - 1))
             num_groups = len(self.group_names[kind])
             sums = [tf.math.unsorted_segment_sum(each, group, num_groups) for each in (right, ones)]
             table.assign_add(tf.stack(sums))
         self._position.assign_add(count)
-
-    def _labels(self, y_true: Any) -> tf.Tensor | None:
-        flat = tf.nest.flatten(y_true)
-        if len(flat) != 1 or flat[0] is None:
-            return None
-        y = tf.convert_to_tensor(flat[0])
-        if is_class_number(y) or (self.classes.is_binary and y.shape.rank in (1, 2)):
-            return tf.cast(tf.reshape(y, (-1,)), tf.int64)
-        if self.classes.one_hot and y.shape.rank == 2 and y.shape[-1] == len(self.classes.names):
-            return tf.argmax(y, axis=-1)
-        return None
 
     def _answers(self, y_pred: Any) -> tf.Tensor:
         outputs = tf.convert_to_tensor(tf.nest.flatten(y_pred)[0])
@@ -129,10 +122,10 @@ class Tally(keras.metrics.Metric):
         return self._position + 0
 
     def counts(self, is_whole: bool) -> Counts | None:
-        """What was counted; None if the targets were no labels.
+        """The counts so far; None if the targets were not labels.
 
         Args:
-            is_whole: Whether all of the data was read, which then has as many examples as groups.
+            is_whole: Whether all data was read. Then every group name must have been used.
         """
         if not self.applies:
             return None
@@ -142,8 +135,8 @@ class Tally(keras.metrics.Metric):
             known = len(self._ids[kind])
             if seen > known or (is_whole and seen != known):
                 raise KerasdistError(
-                    f"Received {known:,} names of the group {kind!r} from the recipe's "
-                    f"`build_groups`, and {seen:,} examples. Expected one for each example, in the "
+                    f"The recipe's `build_groups` returned {known:,} names of the group {kind!r}, "
+                    f"but the data has {seen:,} examples. Expected a name per example, in the "
                     "order of the data. Correct `build_groups` in data.py."
                 )
             correct, examples = table.numpy().tolist()
@@ -152,21 +145,33 @@ class Tally(keras.metrics.Metric):
         return Counts(self.classes.names, self._matrix.numpy(), groups)
 
 
-def counting(model: keras.Model, tally: Tally) -> Any:
-    """A context in which an evaluation of `model` updates `tally` too, from the same outputs.
+def counting(model: keras.Model, tally: Tally) -> AbstractContextManager[None]:
+    """A context in which evaluating `model` also updates `tally`, from the same outputs.
 
-    `metrics` and `compute_metrics` are where Keras lets a model have metrics of its own. A model
-    with its own `compute_metrics` gets whole batches in order, which groups need.
+    The model overrides `metrics` and `compute_metrics`, Keras's hooks for custom metrics. A model
+    that overrides `compute_metrics` gets whole batches in order, which groups need.
     """
-    kind = type(model)
+    own: Any = type(model)
 
-    class Counting(kind):  # type: ignore[valid-type, misc]
+    class Counting(own):
         @property
-        def metrics(self):
+        def metrics(self) -> list[Any]:
             return [*super().metrics, tally]
 
-        def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             tally.update_state(y, y_pred)
             return super().compute_metrics(x, y, y_pred, sample_weight)
 
     return acting_as(model, Counting)
+
+
+def measure(
+    model: keras.Model, data: Any, tally: Tally | None, **arguments: Any
+) -> tuple[dict[str, Any], Counts | None]:
+    """The results of `kerasdist.evaluate`, and the counts of the same pass."""
+    if tally is None:
+        return api.evaluate(model, data, **arguments), None
+    with counting(model, tally):
+        results = api.evaluate(model, data, **arguments)
+    results.pop(tally.name)
+    return results, tally.counts(is_whole=arguments.get("steps") is None)

@@ -1,4 +1,4 @@
-"""What a trained classifier makes of the validation data, for the report of its run."""
+"""Finds a classifier's best and worst validation examples, for the report of its run."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.feed import Feed, preparation
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import place
-from kerasdist.engine.engine import Engine, Settings
-from kerasdist.evaluation.classes import Classes, classes_of_run, is_class_number, likeliest
+from kerasdist.engine.engine import Engine
+from kerasdist.engine.settings import Settings
+from kerasdist.evaluation.classes import Classes, classes_of_run, likeliest
 from kerasdist.models.fields import fields_read, targets_read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures
 from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE
 
-# A matrix of more classes is no picture any more.
+# The report cannot draw a matrix of more classes.
 MOST_CLASSES = 100
-# So much waiting at the end of a run is a page worth: then the examples so far must do.
+# A run waits at most this long at its end. Then the examples so far are used.
 MOST_SECONDS = 10.0
 NUM_EXAMPLES = 8
 _CHANNELS = (1, 3, 4)
-# Frames of fewer numbers are no picture.
+# Frames with fewer numbers are not worth a picture.
 _FEWEST_BANDS = 8
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An example, the model's answer, and how to draw it."""
+    """An example, the model's answer, and a function that draws the example."""
 
     loss: float
     position: int
@@ -55,17 +58,17 @@ class Seen:
 
 
 class _Highest:
-    """The examples with the highest keys; of equal ones the first."""
+    """Collects the examples with the highest keys. Of equal keys, the earlier example wins."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, dict[str, Any]]] = []
 
     def offer(self, key: float, seen: Seen) -> None:
-        order = (key, -seen.position)  # Unlike for any two examples: nothing else is compared.
+        order = (key, -seen.position)  # Positions differ, so the dicts are never compared.
         is_full = len(self._heap) == NUM_EXAMPLES
         if is_full and order < self._heap[0][:2]:
             return
-        # Drawn now: a picture is small, and the batch it comes from need not stay.
+        # Drawn now, because a picture takes less memory than its batch.
         item = (*order, seen.fields())
         if is_full:
             heapq.heapreplace(self._heap, item)
@@ -83,20 +86,21 @@ def evaluate(
     device: str,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any] | None:
-    """The confusion matrix, and the examples with the highest and the lowest loss.
+    """Finds the confusion matrix, and the examples with the highest and the lowest loss.
 
-    The loss of an example is here the negative logarithm of its label's probability, whatever the
-    model was trained with.
+    Here, the loss of an example is the negative logarithm of its label's probability, whichever
+    loss the model was trained with.
 
     Args:
         model: A trained model.
         data: Validation data.
-        recipe: Whose names the classes have.
-        device: Where to compute; one is enough.
-        clock: Seconds, for tests.
+        recipe: The recipe, which may name the classes.
+        device: The device to compute on.
+        clock: Returns seconds; tests replace it.
 
     Returns:
-        What evaluation.json holds; None if the model is no classifier of at most `MOST_CLASSES`.
+        The content of evaluation.json; None if the model is not a classifier, or has more than
+        `MOST_CLASSES` classes.
     """
     deadline = clock() + MOST_SECONDS
     with contextlib.ExitStack() as stack:
@@ -121,11 +125,12 @@ def evaluate(
                 is_whole = feed.is_over()
                 continue
             feed.advance(1)
-            labels = _labels(classes, targets_read(model, batch))
+            labels = classes.labels(targets_read(model, batch))
             if labels is None:
                 return None
-            outputs = engine.predict(batch)
-            for label, answer, seen in _look(model, batch, labels, classes, outputs, position):
+            outputs = np.asarray(keras.tree.flatten(engine.predict(batch))[0])
+            fields = dict(fields_read(model, batch))
+            for label, answer, seen in _look(classes, labels.numpy(), outputs, fields, position):
                 matrix[label, answer] += 1
                 worst.offer(seen.loss, seen)
                 best.offer(-seen.loss, seen)
@@ -142,54 +147,43 @@ def evaluate(
     }
 
 
-def _labels(classes: Classes, targets: Any) -> np.ndarray | None:
-    """The class of each example; None if the targets do not say it."""
-    flat = tf.nest.flatten(targets)
-    if len(flat) != 1 or flat[0] is None:
-        return None
-    y = tf.convert_to_tensor(flat[0])
-    if is_class_number(y) or (classes.is_binary and y.shape.rank in (1, 2)):
-        return y.numpy().reshape(-1).astype(np.int64)
-    if classes.one_hot and y.shape.rank == 2 and y.shape[-1] == len(classes.names):
-        return y.numpy().argmax(axis=-1)
-    return None
-
-
 def _look(
-    model: keras.Model,
-    batch: Any,
-    labels: np.ndarray,
     classes: Classes,
-    outputs: Any,
+    labels: np.ndarray,
+    outputs: np.ndarray,
+    fields: dict[str, tf.Tensor],
     position: int,
 ) -> Iterator[tuple[int, int, Seen]]:
-    """`(label, answer, example)` of a batch, but for labels that the loss ignores."""
-    outputs = np.asarray(keras.tree.flatten(outputs)[0])
+    """`(label, answer, example)` of a batch, without the labels that the loss ignores.
+
+    Args:
+        classes: The classes of the model.
+        labels: The class number of each example.
+        outputs: The model's outputs.
+        fields: The batch by field, to draw examples.
+        position: The position of the batch's first example in the data.
+    """
     scores = classes.scores(outputs)
-    fields = dict(fields_read(model, batch))
     for i, (label, (guess,)) in enumerate(zip(labels, likeliest(classes, outputs, 1), strict=True)):
         if not 0 <= label < len(classes.names):
             continue
         share = float(scores[i, label])
-        # Scores of another kind are no probabilities: the distance to the highest orders them.
+        # Scores that are not probabilities are ordered by their distance to the highest score.
         loss = -math.log(max(share, 1e-30)) if guess.is_probability else guess.score - share
-        yield (
-            int(label),
-            guess.index,
-            Seen(
-                loss=loss,
-                position=position + i,
-                label=classes.names[label],
-                answer=guess.name,
-                probability=guess.score if guess.is_probability else None,
-                label_probability=share if guess.is_probability else None,
-                picture=lambda i=i: _picture(fields, i),  # type: ignore[misc]
-            ),
+        seen = Seen(
+            loss=loss,
+            position=position + i,
+            label=classes.names[label],
+            answer=guess.name,
+            probability=guess.score if guess.is_probability else None,
+            label_probability=share if guess.is_probability else None,
+            picture=partial(_picture, fields, i),
         )
+        yield int(label), guess.index, seen
 
 
 def _picture(fields: dict[str, tf.Tensor], i: int) -> bytes | None:
-    """The first field of an example that can be drawn."""
+    """Draws the first field of an example that can be drawn."""
     for tensor in fields.values():
         shape = tensor.shape
         if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
@@ -204,7 +198,7 @@ def _picture(fields: dict[str, tf.Tensor], i: int) -> bytes | None:
 
 
 def _length(fields: dict[str, tf.Tensor], i: int, longest: int) -> int:
-    """Frames of an example without what filled up the batch, where a field "length" says it."""
+    """The number of frames of an example without padding, if a field "length" says it."""
     length = fields.get("length")
     if length is None or length.shape.rank != 1 or not length.dtype.is_integer:
         return longest

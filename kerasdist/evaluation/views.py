@@ -1,9 +1,10 @@
-"""Test-time augmentation: a model's outputs as the mean over several views of each example."""
+"""Test-time augmentation: averages a model's outputs over several views of each example."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -14,9 +15,9 @@ from kerasdist.errors import KerasdistError
 
 @contextlib.contextmanager
 def acting_as(model: keras.Model, kind: type[keras.Model]) -> Iterator[None]:
-    """Gives a model another class for the while.
+    """Gives a model another class inside the block.
 
-    Compiling anew, or a model around it, would lose what the model was compiled with.
+    Wrapping the model or compiling it again would lose what it was compiled with.
     """
     own = type(model)
     kind.__name__, kind.__qualname__ = own.__name__, own.__qualname__
@@ -27,12 +28,15 @@ def acting_as(model: keras.Model, kind: type[keras.Model]) -> Iterator[None]:
         object.__setattr__(model, "__class__", own)
 
 
-def averaging(model: keras.Model, views: Callable[..., Sequence[Any]]) -> Any:
-    """A context in which the model's outputs are the mean over what `views` makes of its features.
+def averaging(
+    model: keras.Model, views: Callable[..., Sequence[Any]]
+) -> AbstractContextManager[None]:
+    """A context in which the model averages its outputs over the views of its features.
 
     Args:
         model: A built model.
-        views: Takes what `call` takes, and returns a list of it: one tensor, or a tuple, a view.
+        views: Takes what the model's `call` takes and returns a list of views. A view is what
+            `call` takes: a tensor, or a tuple of several.
 
     Example:
         >>> import keras, numpy as np
@@ -41,15 +45,16 @@ def averaging(model: keras.Model, views: Callable[..., Sequence[Any]]) -> Any:
         ...     model(np.array([[4.0]])).numpy().tolist()
         [[2.0]]
     """
-    own = type(model)
+    own: Any = type(model)
 
-    class Averaging(own):  # type: ignore[valid-type, misc]
-        def call(self, *args, **kwargs):
+    class Averaging(own):
+        def call(self, *args: Any, **kwargs: Any) -> Any:
             seen = views(*args)
             if not isinstance(seen, (list, tuple)) or not seen:
+                found = "an empty list" if isinstance(seen, (list, tuple)) else repr(type(seen))
                 raise KerasdistError(
-                    f"Received {type(seen).__name__} from the recipe's views. Expected a list of "
-                    "at least one. Correct `build_views` in data.py."
+                    f"The function from the recipe's `build_views` returned {found}. Expected a "
+                    "list of at least one view. Correct `build_views` in data.py."
                 )
             each = [
                 own.call(self, *(view if isinstance(view, tuple) else (view,)), **kwargs)

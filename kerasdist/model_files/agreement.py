@@ -1,4 +1,4 @@
-"""Whether an exported file computes what the model does."""
+"""Checks that an exported file computes the same as the model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import tensorflow as tf
 
 from kerasdist.model_files.served import Runtime, Served
 
-# Of the largest output: two runtimes add up in other orders, and float32 has seven digits.
+# As a part of the largest output. Two runtimes add up in different orders, and float32 has seven
+# digits.
 LIMIT = 1e-4
 _UNKNOWN_LENGTH = 16
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference of two sets of outputs, and the largest output of the model."""
+    """The largest difference between two sets of outputs, and the model's largest output."""
 
     examples: int
     largest: float
@@ -25,22 +26,23 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """Of the scale; a difference where all outputs are 0 is as bad as can be."""
+        """The difference ÷ the scale; infinite if they differ and all outputs are 0."""
         if self.largest == 0:
             return 0.0
         return self.largest / self.scale if self.scale > 0 else float("inf")
 
     @property
     def is_small(self) -> bool:
+        """Whether the outputs agree up to rounding."""
         return self.relative <= LIMIT
 
 
 def compare(
     served: Served, runtime: Runtime, batches: Iterable[Sequence[np.ndarray]]
 ) -> Difference:
-    """Runs model and file on the same inputs. Of several outputs the worst counts."""
+    """Runs the model and the file on the same inputs. The output that differs most counts."""
     examples = 0
-    tables: list[list[float]] = []  # of each output: the largest difference, the largest value
+    tables: list[list[float]] = []  # For each output: the largest difference, the largest value.
     for batch in batches:
         expected = [np.asarray(t) for t in served.call(*(tf.constant(array) for array in batch))]
         found = runtime(batch)
@@ -51,7 +53,7 @@ def compare(
             wanted, got = np.asarray(wanted, np.float64), np.asarray(got, np.float64)
             same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
             gap = np.where(same, 0.0, np.abs(np.where(same, 0.0, wanted - got)))
-            # NaN on one side only is no agreement.
+            # NaN on one side only is a difference.
             gap = np.where(np.isnan(gap), np.inf, gap)
             table[0] = max(table[0], float(gap.max(initial=0.0)))
             finite = np.abs(wanted[np.isfinite(wanted)])
@@ -63,7 +65,7 @@ def compare(
 
 
 def random_inputs(served: Served, count: int) -> list[np.ndarray]:
-    """A batch of made-up examples: bytes for images, 0 and 1 for other whole numbers."""
+    """A batch of random examples: bytes for images, 0 and 1 for other integers."""
     random = np.random.default_rng(0)
     arrays: list[np.ndarray] = []
     for spec in served.inputs:

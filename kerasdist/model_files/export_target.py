@@ -1,11 +1,13 @@
-"""Where exported models are written: nothing that is not ours is replaced. Without TensorFlow."""
+"""Decides where an exported model is written, without overwriting anything else.
+
+This module does not load TensorFlow: the command line checks a path before it does.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import tempfile
@@ -16,6 +18,7 @@ from typing import Any
 
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import write_json
+from kerasdist.runs.catalog import read_object
 
 FOLDER, RECORDS = "export", "exports.json"
 NAMES = {
@@ -24,26 +27,30 @@ NAMES = {
     "litert": "model.tflite",
     "onnx": "model.onnx",
 }
-# What a format needs besides TensorFlow, and the extra of ours that brings it.
+# The packages that a format needs. `pip install 'kerasdist[FORMAT]'` installs them.
 _PACKAGES = {"onnx": ("tf2onnx", "onnx", "onnxruntime")}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A path to write an export to. `is_default`: in the run's folder, with a record of it."""
+    """Where to write an export.
+
+    Attributes:
+        is_default: Whether it is in the run's folder, which keeps a record of its exports.
+    """
 
     path: Path
     format: str
     is_default: bool
 
     def prepare(self) -> None:
-        """Makes the folder that the export goes to."""
+        """Makes the folder of the export."""
         with _writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def draft(self) -> Iterator[Path]:
-        """A path to write to first, on the same disk; nothing of it stays behind."""
+        """Gives a temporary path on the same disk to write to, and removes it at the end."""
         self.prepare()
         with _writing(self.path):
             folder = tempfile.mkdtemp(prefix=".tmp-export-", dir=self.path.parent)
@@ -53,29 +60,29 @@ class Target:
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 if self.is_default:
-                    self.path.parent.rmdir()  # Only if nothing was ever exported.
+                    self.path.parent.rmdir()  # Fails if it holds an earlier export.
 
     def place(self, draft: Path, about: Mapping[str, Any]) -> None:
-        """Moves a finished draft to its path, and notes in the run's folder what it is."""
+        """Moves a finished draft to its path, and records it in the run's folder."""
         digest = sha256(draft)
         with _writing(self.path):
             if self.is_default and self.path.is_dir():
                 shutil.rmtree(self.path)
             if not self.is_default and os.path.lexists(self.path):
-                raise _exists(self.path)  # It came into being while the model was converted.
+                raise _exists(self.path)  # It appeared while the model was converted.
             os.replace(draft, self.path)
             if self.is_default:
-                records = _records(self.path.parent)
+                records = read_object(self.path.parent / RECORDS)
                 records[self.path.name] = {**about, "sha256": digest}
                 write_json(self.path.parent / RECORDS, records)
 
 
 def target(run: Path, format: str, output: str | None) -> Target:
-    """Where to export to; refuses a path that holds something else, and missing packages."""
+    """Where to export to. Refuses a path that holds something else, and missing packages."""
     missing = [name for name in _PACKAGES.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise KerasdistError(
-            f"Received `--format {format}`, and {', '.join(missing)} is not installed. Expected "
+            f"Received `--format {format}`, but {', '.join(missing)} is not installed. Expected "
             f"the packages of the extra {format!r}. Install them with "
             f"`pip install 'kerasdist[{format}]'`."
         )
@@ -85,7 +92,7 @@ def target(run: Path, format: str, output: str | None) -> Target:
         if suffix and path.suffix != suffix:
             raise KerasdistError(
                 f"Received `--output {output}` for `--format {format}`. Expected a name that ends "
-                f"in {suffix}. Give for example `--output {path.with_suffix(suffix)}`."
+                f"in {suffix}. For example, use `--output {path.with_suffix(suffix)}`."
             )
         if os.path.lexists(path):
             raise _exists(path)
@@ -97,23 +104,15 @@ def target(run: Path, format: str, output: str | None) -> Target:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether an export is as we wrote it."""
+    """Whether an export is exactly as kerasdist wrote it."""
     if path.is_symlink() or path.parent.is_symlink():
         return False
-    known = _records(path.parent).get(path.name)
+    known = read_object(path.parent / RECORDS).get(path.name)
     return isinstance(known, dict) and known.get("sha256") == sha256(path)
 
 
-def _records(folder: Path) -> dict[str, Any]:
-    try:
-        records = json.loads((folder / RECORDS).read_text())
-    except (OSError, ValueError):
-        return {}
-    return records if isinstance(records, dict) else {}
-
-
 def sha256(path: Path) -> str:
-    """Of a file, or of all files in a folder with their names."""
+    """The sha256 of a file, or of all files in a folder and their names."""
     digest = hashlib.sha256()
     if path.is_dir():
         for inner in sorted(p for p in path.rglob("*") if p.is_file()):
@@ -133,8 +132,9 @@ def num_bytes(path: Path) -> int:
 
 def _exists(path: Path) -> KerasdistError:
     return KerasdistError(
-        f"Received {str(path)!r} to export to, which exists and is not an export of ours. Expected "
-        "a new path: nothing else is overwritten. Give another one with `--output`."
+        f"The export cannot be written to {str(path)!r}: it exists and is not an earlier export. "
+        "Expected a new path, as kerasdist overwrites nothing else. Choose another one with "
+        "`--output`."
     )
 
 
@@ -144,6 +144,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise KerasdistError(
-            f"Received {str(path)!r} to export to, which cannot be written: {error.strerror}. "
-            "Expected a folder one can write to. Give another path with `--output`."
+            f"The export cannot be written to {str(path)!r}: {error.strerror}. Expected a writable "
+            "folder. Choose another path with `--output`."
         ) from error

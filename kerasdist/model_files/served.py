@@ -1,4 +1,4 @@
-"""A model as a function of named tensors: what an exported file computes."""
+"""A trained model as a function of named tensors: what an exported file computes."""
 
 from __future__ import annotations
 
@@ -11,50 +11,58 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import first_line
 from kerasdist.models import pure
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import named_leaves, read
 
-# A loaded file: arrays in the order of the inputs, to flat outputs in the model's order.
+# A loaded file. It takes arrays in the order of the inputs, and returns the flat outputs.
 Runtime = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Served:
-    """A built model and its inputs: `tf.TensorSpec`s with names, of any number of examples."""
+    """A built model and its named inputs, which take any number of examples.
+
+    Attributes:
+        model: The model.
+        inputs: `tf.TensorSpec`s with names and an open batch size.
+        args: The structure of the model's positional arguments, with a leaf per input.
+        output_names: The names of the flat outputs.
+    """
 
     model: keras.Model
     inputs: tuple[tf.TensorSpec, ...]
     args: Any
     output_names: tuple[str, ...]
 
-    def pack(self, tensors: Sequence[Any]) -> tuple:
-        """Tensors in the order of the inputs as the arguments of the model."""
+    def pack(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Arranges tensors in the order of the inputs as arguments of the model."""
         return tuple(keras.tree.pack_sequence_as(self.args, list(tensors)))
 
-    def call(self, *tensors: Any) -> list[Any]:
-        """Flat outputs, without dropout and the like."""
+    def call(self, *tensors: Any) -> list[tf.Tensor]:
+        """The flat outputs for prediction (no dropout)."""
         outputs = pure.call(self.model, self.pack(tensors), training=False)
         return [t for t in keras.tree.flatten(outputs) if t is not None]
 
-    def named(self, *tensors: Any) -> dict[str, Any]:
+    def named(self, *tensors: Any) -> dict[str, tf.Tensor]:
+        """The outputs for prediction, by name."""
         return dict(zip(self.output_names, self.call(*tensors), strict=True))
 
     def with_batch_of(self, size: int | None) -> tuple[tf.TensorSpec, ...]:
-        """The inputs with a number of examples."""
+        """The inputs with a fixed number of examples, or None for any number."""
         return tuple(
             tf.TensorSpec([size, *spec.shape[1:]], spec.dtype, spec.name) for spec in self.inputs
         )
 
 
 def serve(model: keras.Model, spec: Any, fed: Any = None) -> Served:
-    """A built model with inputs named by its `features`, or by a functional model's own names.
+    """Describes a model's inputs: named by its `features`, or as in a functional model.
 
     Args:
         model: A built model.
-        spec: What the run was trained on, from `architecture.read_spec`.
-        fed: What it will be given instead, where that is known: the spec of the validation data.
+        spec: The batches that it was trained on, from `architecture.read_spec`.
+        fed: The batches that it will be used on, if known: the spec of the validation data.
     """
     args = read(model, spec, need_targets=False).args
     leaves = keras.tree.flatten(args)
@@ -69,14 +77,14 @@ def serve(model: keras.Model, spec: Any, fed: Any = None) -> Served:
 
 
 def _joined(trained: tf.TensorSpec, fed: tf.TensorSpec) -> tf.TensorSpec:
-    """The spec of what is fed, with a free size wherever training had one."""
+    """The spec of what is fed, with an open size wherever training had one."""
     if trained.shape.rank != fed.shape.rank:
         return fed
     pairs = zip(trained.shape.as_list(), fed.shape.as_list(), strict=True)
     return tf.TensorSpec([None if a is None else b for a, b in pairs], fed.dtype)
 
 
-def _names(model: keras.Model, args: tuple) -> list[str]:
+def _names(model: keras.Model, args: tuple[Any, ...]) -> list[str]:
     leaves = [name for arg in args for name, _ in named_leaves(arg)]
     if isinstance(model, Model) and model.features is not None:
         features = (model.features,) if isinstance(model.features, str) else model.features
@@ -87,18 +95,18 @@ def _names(model: keras.Model, args: tuple) -> list[str]:
         ]
     elif not all(leaves):
         own = [tensor.name for tensor in getattr(model, "inputs", None) or ()]
-        # A Sequential's have no name that anybody gave.
+        # In a Sequential model nobody has chosen these names.
         is_named = len(own) == len(leaves) and not isinstance(model, keras.Sequential)
         leaves = own if is_named else [f"input_{i}" for i in range(len(leaves))]
     return [re.sub(r"\W", "_", name) for name in leaves]
 
 
 def _output_names(
-    model: keras.Model, inputs: tuple[tf.TensorSpec, ...], args: tuple
+    model: keras.Model, inputs: tuple[tf.TensorSpec, ...], args: tuple[Any, ...]
 ) -> tuple[str, ...]:
-    """The keys of a dict of outputs; numbers otherwise."""
+    """The keys of a dict of outputs; `output_0` and so on for other outputs."""
 
-    def outputs(*tensors):
+    def outputs(*tensors: tf.Tensor) -> Any:
         packed = keras.tree.pack_sequence_as(args, list(tensors))
         return pure.call(model, packed, training=False)
 
@@ -110,9 +118,13 @@ def _output_names(
 
 
 def in_float32(served: Served) -> list[str]:
-    """Lets a model of mixed precision compute in float32, as its variables are; says so.
+    """Makes a model with mixed precision compute in float32, like its variables.
 
-    Runtimes have no mixed precision, or round at other places: bfloat16 has three digits.
+    Other runtimes have no mixed precision, or round in other places. bfloat16 has only three
+    digits, so the outputs would differ.
+
+    Returns:
+        A note about that for the user, or an empty list if nothing changed.
     """
     mixed = [
         layer
@@ -121,19 +133,10 @@ def in_float32(served: Served) -> list[str]:
     ]
     for layer in mixed:
         layer.dtype_policy = keras.DTypePolicy(layer.dtype_policy.variable_dtype)
-    return ["the file computes in float32, not in mixed precision as the run did"] if mixed else []
+    return ["the file computes in float32, not in mixed precision like the run"] if mixed else []
 
 
-def first_line(error: BaseException) -> str:
-    """The first sentence of an error, with its kind."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    sentence = lines[0].split(". ")[0].rstrip(".") if lines else "no reason was given"
+def reason(error: BaseException) -> str:
+    """The type of an error and the first sentence of its message."""
+    sentence = first_line(error).split(". ")[0].rstrip(".")
     return f"{type(error).__name__}: {sentence[:300]}."
-
-
-def failed(message: str, cause: BaseException | None = None) -> Exception:
-    """An error of an export that had begun: exit code 1, not that of a usage error."""
-    error = KerasdistError(message)
-    error.during_run = True  # type: ignore[attr-defined]
-    error.__cause__ = cause
-    return error

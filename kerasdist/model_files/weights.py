@@ -1,4 +1,4 @@
-"""Weights from a file into a model: by name and shape, with a report of what matched."""
+"""Loads the weights of a file into a model, by name and shape, and reports what matched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kerasdist.model_files.stored_arrays import (
 )
 from kerasdist.models.pure import all_layers
 
-# A file may hold an optimizer's state too: at most about four times the weights.
+# A file may also hold the optimizer's state: at most about four times the weights.
 MOST_COPIES = 8
 NUM_LISTED = 10
 
@@ -35,11 +35,11 @@ class Report:
     """Which arrays of a model were loaded, and which were not.
 
     Attributes:
-        loaded: Names of the arrays that the model has now from the file.
-        missing: Those of the model that the file does not have; they are as they were.
-        unexpected: Those of the file that the model does not have, the optimizer's left out.
-        mismatched: `(name, in the file, in the model)`, such as `("layers/dense/vars/0",
-            "float32 (4, 3)", "float32 (4, 2)")`; they are as they were.
+        loaded: Names of the arrays that were loaded from the file.
+        missing: Arrays of the model that the file does not have. They are unchanged.
+        unexpected: Arrays of the file that the model does not have, without the optimizer's.
+        mismatched: Arrays of another shape or type, as `(name, in the file, in the model)`, such as
+            `("layers/dense/vars/0", "float32 (4, 3)", "float32 (4, 2)")`. They are unchanged.
     """
 
     loaded: tuple[str, ...]
@@ -49,10 +49,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
+        """Whether the file and the model have exactly the same arrays."""
         return not (self.missing or self.unexpected or self.mismatched)
 
     def summary(self) -> str:
-        """A line with the counts, and one for each kind of array that was not loaded."""
+        """A line with the counts, and a line for each kind of array that was not loaded."""
         wanted = len(self.loaded) + len(self.missing) + len(self.mismatched)
         lines = [f"loaded {len(self.loaded)} of the model's {wanted} arrays"]
         if self.missing:
@@ -65,16 +66,17 @@ class Report:
         return "\n  ".join(lines)
 
 
-def load_into(model: keras.Model, path: str | os.PathLike, *, strict: bool) -> Report:
-    """Loads the weights of a file into a built model, by name and shape; runs no code of the file.
+def load_into(model: keras.Model, path: str | os.PathLike[str], *, strict: bool) -> Report:
+    """Loads the weights of a file into a built model, by name and shape. Runs no code of the file.
 
-    The optimizer's state and the seed generators' stay as they are. On an error the model does.
+    The state of the optimizer and of seed generators stays as it is. If an error is raised, the
+    whole model stays as it is.
 
     Args:
-        model: A model that is built.
+        model: A built model.
         path: A `.keras` or `.weights.h5` file, or the folder of a run.
-        strict: Whether file and model must have the same arrays. Otherwise those that match are
-            loaded, at least one.
+        strict: Whether the file and the model must have the same arrays. Otherwise the arrays that
+            match are loaded; there must be at least one.
 
     Example:
         >>> import keras
@@ -88,11 +90,11 @@ def load_into(model: keras.Model, path: str | os.PathLike, *, strict: bool) -> R
     """
     if not model.built:
         raise KerasdistError(
-            f"Received the model {type(model).__name__!r}, which is not built: it has no weights "
-            "yet. Expected a built model. Call it once on a batch, or use `model.build`."
+            f"The model {type(model).__name__!r} is not built: it has no weights yet. Expected a "
+            "built model. Call it once on a batch, or use `model.build`."
         )
-    # Only a walk through Keras's private names knows which array belongs to which variable. So
-    # Keras lists them itself: the model's own weights are saved, replaced and loaded.
+    # Only Keras's private code knows which array belongs to which variable. So Keras saves the
+    # model's weights to a draft, the arrays in the draft are replaced, and Keras loads it again.
     with _private_folder() as folder:
         draft = os.path.join(folder, "draft.weights.h5")
         model.save_weights(draft)
@@ -102,8 +104,10 @@ def load_into(model: keras.Model, path: str | os.PathLike, *, strict: bool) -> R
     return report
 
 
-def _replace(draft: h5py.File, model: keras.Model, path: str | os.PathLike, strict: bool) -> Report:
-    """Writes what matches of the file at `path` over the model's own arrays."""
+def _replace(
+    draft: h5py.File, model: keras.Model, path: str | os.PathLike[str], strict: bool
+) -> Report:
+    """Overwrites arrays of the draft with the arrays of the file at `path` that match."""
     optimizers = _optimizer_attributes(model)
     with reading(f"the model {type(model).__name__!r}"):
         own = arrays_of(draft)
@@ -111,7 +115,7 @@ def _replace(draft: h5py.File, model: keras.Model, path: str | os.PathLike, stri
     num_bytes = sum(array.num_bytes for array in wanted.values())
     most_bytes = MOST_COPIES * num_bytes + SLACK_BYTES
     with opened(path, most_bytes, _modules(model)) as (file, found):
-        # "optimizer": the file's model may have been compiled where this one was not.
+        # "optimizer": the file's model may have been compiled, even if this one is not.
         report = _compare(wanted, found, optimizers | {"optimizer"})
         _check(report, model, file, strict)
         for name in report.loaded:
@@ -145,20 +149,20 @@ def _check(report: Report, model: keras.Model, file: Path, strict: bool) -> None
     kind = type(model).__name__
     if strict and not report.complete:
         raise KerasdistError(
-            f"Received {str(file)!r}, which does not fit the model {kind!r}. Expected the same "
-            "arrays in both. Build the model as it was when it was saved, or start a new training "
-            f"with `init_from`, which takes what matches.\n  {report.summary()}"
+            f"{str(file)!r} does not fit the model {kind!r}. Expected the same arrays in both. "
+            "Build the model as it was when it was saved, or start a new training with "
+            f"`init_from`, which loads what matches.\n  {report.summary()}"
         )
     if not strict and not report.loaded:
         raise KerasdistError(
-            f"Received {str(file)!r}, of which nothing fits the model {kind!r}. Expected at least "
-            "one array of the same name, shape and type. Name the file of a similar model.\n  "
+            f"Nothing in {str(file)!r} fits the model {kind!r}. Expected at least one array of the "
+            "same name, shape and type. Use the file of a similar model.\n  "
             f"{report.summary()}"
         )
 
 
 def _modules(model: keras.Model) -> set[str]:
-    """Where the classes of the model come from: a file of such a model names them, too."""
+    """The top-level modules of the model's classes: a file of such a model may name them, too."""
     compiled = [getattr(model, name, None) for name in ("optimizer", "loss")]
     parts = [*all_layers(model), *compiled, *model.metrics]
     kinds = [part if callable(part) and hasattr(part, "__name__") else type(part) for part in parts]
@@ -166,7 +170,10 @@ def _modules(model: keras.Model) -> set[str]:
 
 
 def _optimizer_attributes(model: keras.Model) -> set[str]:
-    """Names under which the model and those inside it hold optimizers: their state is no weight."""
+    """Names of the attributes that hold optimizers, in the model and its layers.
+
+    The state of an optimizer is not a weight of the model.
+    """
     return {
         name
         for layer in all_layers(model)
@@ -186,8 +193,8 @@ def _private_folder() -> Iterator[str]:
             yield folder
     except OSError as error:
         raise KerasdistError(
-            f"Received the temporary folder {tempfile.gettempdir()!r}, which cannot be written: "
-            f"{error}. Expected room for the model's weights. Set TMPDIR to another folder."
+            f"The temporary folder {tempfile.gettempdir()!r} cannot be written: {error}. Expected "
+            "room for the model's weights. Set TMPDIR to another folder."
         ) from error
 
 

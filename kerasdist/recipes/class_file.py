@@ -1,4 +1,4 @@
-"""Constructor arguments of a class in a file, read from its source: nothing is imported."""
+"""Reads the constructor arguments of a class from its source file, without importing it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.importing import import_part
 
 _SCALARS = {"int": int, "float": float, "str": str, "bool": bool}
-# What a text on the command line may stand for when the source does not say.
+# What an argument on the command line may be if the source does not state a type.
 _ANY = int | float | str
 REQUIRED = object()
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: its type, default or `REQUIRED`, and meaning."""
+    """An argument: its type, its default or `REQUIRED`, and its help text."""
 
     name: str
     type: Any
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class ClassFile:
-    """`FILE.py:Class`."""
+    """A class in a file, written `FILE.py:Class`."""
 
     path: Path
     name: str
@@ -43,7 +43,7 @@ class ClassFile:
         path, _, name = text.rpartition(":")
         if not path or not name:
             raise KerasdistError(
-                f"Received `{option} {text}`. Expected FILE.py:Class. Give for example "
+                f"Received `{option} {text}`. Expected FILE.py:Class. Write for example "
                 f"`{option} mine.py:MyClass`."
             )
         if not Path(path).is_file():
@@ -57,12 +57,12 @@ class ClassFile:
         return f"{self.path}:{self.name}"
 
     def arguments(self) -> list[Argument]:
-        """The arguments of `__init__`, of the class or of a base class in the same file."""
+        """The arguments of `__init__`, from the class or a base class in the same file."""
         classes = self._classes()
         if self.name not in classes:
             raise KerasdistError(
-                f"Received the class {self.name!r}, which {self.path.name} does not define. "
-                f"Expected one of {', '.join(classes) or 'none: it has no classes'}."
+                f"{self.path.name} does not define the class {self.name!r}. Expected one of "
+                f"{', '.join(classes) or 'none: it has no classes'}."
                 f"{closest(self.name, classes)} Correct the name."
             )
         node: ast.ClassDef | None = classes[self.name]
@@ -86,8 +86,8 @@ class ClassFile:
             line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
             reason = getattr(error, "msg", None) or getattr(error, "reason", "")
             raise KerasdistError(
-                f"Received {self.path.name}, which is not Python: {reason}{line}. Expected a "
-                "Python file. Correct it."
+                f"{self.path.name} is not valid Python: {reason}{line}. Expected a Python file. "
+                "Correct it."
             ) from None
         return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -95,21 +95,22 @@ class ClassFile:
         """Imports the file and returns the class."""
         if self.path.suffix != ".py" or "." in self.path.stem:
             raise KerasdistError(
-                f"Received {str(self.path)!r}, which Python does not import. Expected a file whose "
+                f"Received {str(self.path)!r}, which Python cannot import. Expected a file whose "
                 "name has one dot and ends in .py. Rename it."
             )
-        # Files beside it can be imported, as when it is run as a script: also later.
+        # It can import the files beside it, as a script can, also later while it runs.
         if str(self.path.parent) not in sys.path:
             sys.path.insert(0, str(self.path.parent))
         module = import_part(self.path.parent, self.path.stem)
         return getattr(module, self.name)
 
 
-_Found = tuple[str, ast.expr | None, ast.expr | None]
+# The name, annotation and default of an argument.
+_Found: TypeAlias = tuple[str, ast.expr | None, ast.expr | None]
 
 
 def _of_function(function: ast.FunctionDef) -> Iterator[_Found]:
-    """`(name, annotation, default)` of each argument but self."""
+    """The arguments of a method, without `self`."""
     spec = function.args
     positional = [*spec.posonlyargs, *spec.args][1:]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(spec.defaults))
@@ -122,7 +123,7 @@ def _of_function(function: ast.FunctionDef) -> Iterator[_Found]:
 
 
 def _of_fields(node: ast.ClassDef) -> Iterator[_Found]:
-    """`(name, annotation, default)` of each field of a dataclass."""
+    """The fields of a dataclass."""
     for item in node.body:
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
             continue
@@ -139,7 +140,7 @@ def _arguments(found: Iterator[_Found], *docstrings: str) -> list[Argument]:
             try:
                 value = ast.literal_eval(default)
             except (ValueError, TypeError):
-                continue  # A default that only running the file would tell: it stays as it is.
+                continue  # Only running the file would tell this default: it is not an option.
         kind = _annotated_type(annotation)
         if kind is None:
             kind = _type_of_default(value)
@@ -151,7 +152,7 @@ def _arguments(found: Iterator[_Found], *docstrings: str) -> list[Argument]:
 
 
 def _type_of_default(value: Any) -> Any:
-    """The type of a value like this; None if no text on the command line could be one."""
+    """The type of a default; None if the command line cannot express such values."""
     if value is REQUIRED:
         return _ANY
     if value is None:
@@ -166,7 +167,7 @@ def _type_of_default(value: Any) -> Any:
 
 
 def _annotated_type(node: ast.expr | None) -> Any:
-    """The type an annotation names, if it is one that a text can be read as, else None."""
+    """The type in an annotation; None if the command line cannot express such values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             node = ast.parse(node.value, mode="eval").body
@@ -204,7 +205,7 @@ def _many(kind: Any, *, is_list: bool) -> Any:
 def _union(nodes: list[ast.expr]) -> Any:
     is_none = [isinstance(node, ast.Constant) and node.value is None for node in nodes]
     kinds = [_annotated_type(node) for node, none in zip(nodes, is_none, strict=True) if not none]
-    # Of a union with something no text can be, the rest remains.
+    # Ignore the parts of a union that the command line cannot express.
     kinds = [kind for kind in kinds if kind is not None]
     if not kinds:
         return None
@@ -216,7 +217,7 @@ _MEANING = re.compile(r"(\s*)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s+(\S.*)")
 
 
 def _documented(docstring: str) -> dict[str, str]:
-    """The meanings in a Google-style docstring, by name, of one line or more."""
+    """The help texts of the arguments in a Google-style docstring, by name."""
     meanings: dict[str, str] = {}
     current, indent = "", 0
     for line in docstring.splitlines():

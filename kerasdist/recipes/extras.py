@@ -1,20 +1,22 @@
-"""What a recipe's data.py may have besides `build_data`, for evaluate and predict.
+"""Reads the optional parts of a recipe's data.py, for `evaluate` and `predict`.
 
-`CLASS_NAMES`: a name for each class. `build_groups(config, split)`: for each kind of group the name
-of every example's group. `read_examples(config, paths)`: files as the model's features, one example
-a file, and `EXAMPLE_SUFFIXES`: which files of a folder these are. `build_views(config)`: a function
-of the model's features that returns a list of views of them, for test-time augmentation.
+- `CLASS_NAMES`: the name of each class.
+- `build_groups(config, split)`: for each kind of group, the name of each example's group.
+- `read_examples(config, paths)`: reads files as the model's features, one example per file.
+- `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
+- `build_views(config)`: returns a function that makes a list of views of the model's features, for
+  test-time augmentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, first_line
 from kerasdist.recipes.recipe import Recipe
 
 
@@ -29,7 +31,7 @@ def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise KerasdistError(
             f"Received `CLASS_NAMES = {names!r}` from the recipe's data.py. Expected a tuple of "
-            "texts, one for each class. Correct it."
+            "strings, one per class. Correct it."
         )
     return tuple(names)
 
@@ -42,24 +44,24 @@ def groups(recipe: Recipe | None, split: str) -> dict[str, np.ndarray]:
     if not isinstance(found, Mapping) or any(np.ndim(names) != 1 for names in found.values()):
         raise KerasdistError(
             f"Received {type(found).__name__} from the recipe's `build_groups`. Expected a dict of "
-            'lists, one name an example, such as {"speaker": names}. Correct it in data.py.'
+            'lists with one name per example, such as {"speaker": names}. Correct it in data.py.'
         )
     return {str(kind): np.asarray(names) for kind, names in found.items() if len(names)}
 
 
-def views(recipe: Recipe | None) -> Any:
-    """The function that makes views of the features; an error if the recipe has none."""
+def views(recipe: Recipe | None) -> Callable[[Any], list[Any]]:
+    """The function that makes views of the features. Raises if the recipe has none."""
     build = _part(recipe, "build_views")
     if recipe is None or build is None:
         raise KerasdistError(
             "Received `--tta` for a run whose recipe has no views. Expected a recipe with "
-            "`build_views(config)` in its data.py. Leave out `--tta`, or write it."
+            "`build_views(config)` in its data.py. Leave out `--tta`, or write this function."
         )
     return build(recipe.config)
 
 
 def suffixes(recipe: Recipe | None) -> tuple[str, ...] | None:
-    """The suffixes of files that `read_examples` takes, in small letters; None for any."""
+    """The suffixes of files that `read_examples` takes, in lower case; None for any file."""
     found = _part(recipe, "EXAMPLE_SUFFIXES")
     return None if found is None else tuple(suffix.lower() for suffix in found)
 
@@ -69,7 +71,7 @@ def has_reader(recipe: Recipe | None) -> bool:
 
 
 def read_examples(recipe: Recipe, paths: list[Path]) -> dict[str, np.ndarray]:
-    """The examples of some files; an error names the file."""
+    """Reads one example per file. An error names the file."""
     read = _part(recipe, "read_examples")
     try:
         examples = read(recipe.config, paths)
@@ -77,26 +79,22 @@ def read_examples(recipe: Recipe, paths: list[Path]) -> dict[str, np.ndarray]:
         raise
     except Exception as error:
         for path in paths if len(paths) > 1 else ():
-            read_examples(recipe, [path])  # Raises for the one that is broken.
-        raise _unreadable(paths[0], f"{type(error).__name__}: {error}") from error
+            read_examples(recipe, [path])  # Raises for the broken file.
+        raise KerasdistError(
+            f"The file {str(paths[0])!r} cannot be read: {type(error).__name__}: "
+            f"{first_line(error)}. Expected a complete file of its type. Replace the file, or "
+            "leave it out."
+        ) from error
     if not isinstance(examples, Mapping):
         raise KerasdistError(
             f"Received {type(examples).__name__} from the recipe's `read_examples`. Expected a "
-            "dict of arrays, by the names of the model's features. Correct it in data.py."
+            "dict with an array for each of the model's features. Correct it in data.py."
         )
     examples = {str(name): np.asarray(array) for name, array in examples.items()}
     for name, array in examples.items():
         if array.ndim == 0 or len(array) != len(paths):
             raise KerasdistError(
                 f"Received {name!r} of the shape {array.shape} from the recipe's `read_examples` "
-                f"for {len(paths)} files. Expected one example a file. Correct it in data.py."
+                f"for {len(paths)} files. Expected one example per file. Correct it in data.py."
             )
     return examples
-
-
-def _unreadable(path: Path, reason: str) -> KerasdistError:
-    first = reason.strip().splitlines()[0]
-    return KerasdistError(
-        f"Received the file {str(path)!r}, which cannot be read: {first}. Expected a whole file of "
-        "its kind. Replace it, or leave it out."
-    )

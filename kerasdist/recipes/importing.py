@@ -1,4 +1,4 @@
-"""Imports files that belong together: a recipe's, or a model's and its provider's."""
+"""Imports the Python files of a folder, so that they can import one another."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import ModuleType
 
 
 def import_part(folder: Path, name: str) -> ModuleType:
-    """Imports `name`.py of a folder as part of a package: it may import the files beside it.
+    """Imports `name`.py of a folder as part of a package, so it can import the other files.
 
-    The package's name has the folder's in it: two recipes may both have a data.py.
+    The package is named after the folder's path: two recipes may both have a data.py.
     """
     package = _package(folder)
     if package not in sys.modules:
@@ -26,7 +26,7 @@ def import_part(folder: Path, name: str) -> ModuleType:
 
 
 def forget_if_edited(folder: Path) -> None:
-    """Lets a folder's files be imported anew if one has changed: a notebook goes on for days."""
+    """Makes the next import read a folder's files again if one has changed, as in a notebook."""
     package = _package(folder)
     if package in sys.modules and _seen.get(package) != _state(folder):
         for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
@@ -34,7 +34,7 @@ def forget_if_edited(folder: Path) -> None:
         importlib.invalidate_caches()
 
 
-# How the files of a package were when it was imported.
+# The files of each package when it was imported: name, time of change, size.
 _seen: dict[str, list[tuple[str, int, int]]] = {}
 
 

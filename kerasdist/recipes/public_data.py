@@ -1,4 +1,4 @@
-"""Where a recipe's data comes from: its own files, TFDS, or a synthetic set."""
+"""Finds a recipe's public data set: its files, a TFDS folder, or a synthetic substitute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, first_line
 
 SOURCES = ("auto", "files", "tfds", "synthetic")
 PROBE_SECONDS = 3.0
@@ -23,16 +23,17 @@ PROBE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class PublicData:
-    """A public data set that a recipe is for, and its substitute where there is none.
+    """A public data set of a recipe, with a synthetic substitute.
 
     Attributes:
-        title: What people call it.
+        title: The common name of the data set.
         tfds: Its name in TFDS.
-        version: One that TFDS prepares, for messages.
-        url: Where its files are.
-        megabytes: How large the download is.
-        files: What the files are, for messages.
-        find_files: The folder of the files at or below a folder; None if they are not there.
+        version: A version that TFDS prepares, for messages.
+        url: Where to download its files.
+        megabytes: The size of the download.
+        files: What kind of files they are, for messages.
+        find_files: A function that finds the folder of the files in or below a folder, and returns
+            None if they are not there.
         synthetic: What the substitute consists of.
 
     Example:
@@ -63,12 +64,12 @@ class PublicData:
     def locate(
         self, source: str, data_dir: str | None, *, warn: bool = True
     ) -> tuple[str, Path | None]:
-        """The source and its folder; warns if it is synthetic and nobody asked for that.
+        """Finds the source and its folder. Warns before it falls back to synthetic data.
 
         Args:
-            source: "files", "tfds", "synthetic", or "auto" for the first of them that there is.
-            data_dir: A folder in which the data must be, or None.
-            warn: False for a mere look.
+            source: "files", "tfds", "synthetic", or "auto" for the first of them that is available.
+            data_dir: The folder that must hold the data, or None.
+            warn: Whether to warn about synthetic data.
         """
         if source not in SOURCES:
             raise KerasdistError(
@@ -82,7 +83,7 @@ class PublicData:
         if source == "files":
             raise KerasdistError(
                 "Received `source` 'files' without `data_dir`. Expected the folder of "
-                f"{self.title}'s files. Unpack {self.url} and give its folder as `data_dir`."
+                f"{self.title}'s files. Unpack {self.url} and pass its folder as `data_dir`."
             )
         folder, reason = self.find_prepared(default_folder()), None
         if folder is None:
@@ -91,10 +92,10 @@ class PublicData:
             return "tfds", folder
         if source == "tfds":
             raise KerasdistError(
-                f"Received `source` 'tfds', and {default_folder()} holds no prepared {self.title} "
+                f"Received `source` 'tfds', but {default_folder()} has no prepared {self.title}, "
                 f"and {reason}. Expected a prepared folder or a network to download from. Prepare "
-                "it where there is a network and give that folder as `data_dir`, or set `source` "
-                "to synthetic."
+                "the data on a machine with a network and pass that folder as `data_dir`, or set "
+                "`source` to synthetic."
             )
         if warn:
             _warn_synthetic(self, str(reason))
@@ -116,20 +117,20 @@ class PublicData:
             "auto": f"{self.files}, or {prepared}",
         }[source]
         fix = f"Unpack {self.url} there" if source != "tfds" else "Prepare it with TFDS"
-        found = f"no {self.title} in it" if data_dir.is_dir() else "which is not a folder"
+        found = f"with no {self.title} in it" if data_dir.is_dir() else "which is not a folder"
         raise KerasdistError(
             f"Received `data_dir` {str(data_dir)!r}, {found}. Expected {expected}. {fix}, or leave "
-            "`data_dir` and `source` out to take what there is."
+            "out `data_dir` and `source` to use what is available."
         )
 
     def find_prepared(self, folder: Path) -> Path | None:
-        """The newest prepared one in a TFDS folder, in its own folder, or the version itself."""
+        """The newest prepared version in a TFDS folder; also takes its subfolders themselves."""
         candidates = [folder, *folder.glob("[0-9]*"), *folder.glob(f"{self.tfds}/[0-9]*")]
         prepared = [path for path in candidates if _information(path).get("name") == self.tfds]
         return max(prepared, key=_version, default=None)
 
     def num_prepared(self, folder: Path, split: str) -> int:
-        """How many examples the description of a prepared folder counts; 0 if it does not."""
+        """The number of examples that dataset_info.json states for a split; 0 if it does not."""
         return sum(
             int(length)
             for found in _information(folder).get("splits", [])
@@ -138,12 +139,12 @@ class PublicData:
         )
 
     def read_prepared(self, folder: Path, split: str, *, whole: bool = True) -> Any:
-        """A split of a prepared folder: a dict of arrays, or of `whole=False` a list of dicts."""
+        """Reads a split: a dict of arrays, or with `whole=False` a list with a dict per example."""
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
             raise KerasdistError(
-                f"Received the prepared TFDS folder {str(folder)!r}, and TFDS is not installed. "
+                f"Received the prepared TFDS folder {str(folder)!r}, but TFDS is not installed. "
                 "Expected the package tensorflow-datasets. Install it with `pip install "
                 "tensorflow-datasets`."
             ) from error
@@ -156,20 +157,19 @@ class PublicData:
             return found if whole else list(found)
         except Exception as error:
             raise KerasdistError(
-                f"Received the folder {str(folder)!r}, which TFDS cannot read "
-                f"({_first_line(error)}). Expected all files of a prepared {self.title}. Remove "
-                "the folder and prepare it again."
+                f"TFDS cannot read the folder {str(folder)!r} ({_named(error)}). Expected all "
+                f"files of a prepared {self.title}. Remove the folder and prepare it again."
             ) from error
 
 
 def default_folder() -> Path:
-    """Where TFDS keeps its data, found without importing it."""
+    """The folder where TFDS keeps its data. Does not import TFDS."""
     folder = os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"
     return Path(folder).expanduser()
 
 
 def _information(folder: Path) -> dict[str, Any]:
-    # TFDS writes this file last, into a folder that it then renames.
+    # If this file exists, the data is complete: TFDS writes it last.
     try:
         return json.loads((folder / "dataset_info.json").read_text())
     except (OSError, ValueError):
@@ -180,10 +180,10 @@ def _version(folder: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", folder.name)]
 
 
-# One try a process: training and validation ask separately.
+# Tries once per process: training and validation data both ask.
 @functools.cache
 def _download(data: PublicData) -> tuple[Path | None, str | None]:
-    """The folder that TFDS downloaded to and None, or None and why there is none."""
+    """Downloads with TFDS: the folder and None, or None and the reason why it failed."""
     if importlib.util.find_spec("tensorflow_datasets") is None:
         return None, "the package tensorflow-datasets is not installed"
     reason = _why_unreachable(data.url)
@@ -196,18 +196,18 @@ def _download(data: PublicData) -> tuple[Path | None, str | None]:
             f"Downloading {data.title} ({data.megabytes} MB) to {default_folder()}", file=sys.stderr
         )
         builder = tfds.builder(data.tfds, data_dir=default_folder())
-        # TFDS prints its progress, and the standard output is the caller's.
+        # TFDS prints its progress to the standard output, which belongs to the caller.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
     except Exception as error:  # noqa: BLE001
-        # Whatever goes wrong in a download is the same to the caller: there is no such data.
-        return None, f"the download failed ({_first_line(error)})"
+        # Any failed download means the same to the caller: the data is not available.
+        return None, f"the download failed ({_named(error)})"
     return Path(builder.data_dir), None
 
 
 def _why_unreachable(url: str) -> str | None:
-    """None if a server answers, within seconds also where the resolver never does."""
-    # What TFDS downloads with, so that proxies and certificates are those of the download.
+    """None if the server answers. Returns within seconds, even if the name lookup hangs."""
+    # TFDS downloads with `requests`, too: the same proxies and certificates apply.
     import requests
 
     outcome: list[str | None] = [f"{url} did not answer in {PROBE_SECONDS:.0f} s"]
@@ -216,10 +216,10 @@ def _why_unreachable(url: str) -> str | None:
         try:
             requests.head(url, timeout=PROBE_SECONDS, allow_redirects=True).raise_for_status()
             outcome[0] = None
-        except Exception as error:  # noqa: BLE001 - an answer is asked for, not a reason
+        except Exception as error:  # noqa: BLE001 - any error means: not reachable
             outcome[0] = f"{url} cannot be reached ({type(error).__name__})"
 
-    # The name lookup has no timeout of its own, so it happens where nobody waits for its end.
+    # The name lookup has no timeout, so it runs in a thread that nobody has to wait for.
     thread = threading.Thread(target=probe, name="kerasdist-probe", daemon=True)
     thread.start()
     thread.join(PROBE_SECONDS)
@@ -231,12 +231,12 @@ def _warn_synthetic(data: PublicData, reason: str) -> None:
     lines = (
         f"WARNING: THIS IS NOT {data.title}. Training on SYNTHETIC {data.synthetic}, because",
         f"{reason}.",
-        f"The accuracy says nothing about {data.title}. For the real data give --data-dir,",
-        "or say --source synthetic if this is what you want.",
+        f"The accuracy says nothing about {data.title}. For the real data use --data-dir.",
+        "If you want synthetic data, use --source synthetic.",
     )
     bar = "!" * 80
     print(bar, *(f"!! {line}" for line in lines), bar, sep="\n", file=sys.stderr, flush=True)
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-"""Recipes: a folder with settings, data and a model. Loading one does not import TensorFlow."""
+"""Loads recipes: folders with settings, data and a model. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.recipes.importing import forget_if_edited
-from kerasdist.recipes.importing import import_part as _import_part
+from kerasdist.recipes.importing import forget_if_edited, import_part
+
+if TYPE_CHECKING:
+    import keras
 
 PARTS = ("config", "data", "model")
+# The folder of the package `kerasdist`.
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe with its settings; what it builds is imported when it is asked for.
+    """A recipe with its settings. Its model and data are imported when they are built.
 
     Example:
         >>> import kerasdist
@@ -37,41 +41,41 @@ class Recipe:
     path: Path
     config: Any
 
-    def build_model(self) -> Any:
-        """The untrained model."""
+    def build_model(self) -> keras.Model:
+        """Builds the untrained model."""
         return self._function("model", "build_model")(self.config)
 
     def build_data(self, split: str) -> Any:
-        """The data of `split`, "train" or "validation"."""
+        """Builds the data of `split`, "train" or "validation"; any form that `fit` takes."""
         return self._function("data", "build_data")(self.config, split)
 
-    def build_augment(self) -> Any:
-        """The recipe's `augment(batch, seed)` for the training data, or None."""
+    def build_augment(self) -> Callable[..., Any] | None:
+        """Builds the recipe's `augment(batch, seed)` for the training data; None without one."""
         build = self.optional("build_augment")
         return build(self.config) if build else None
 
     def optional(self, name: str) -> Any:
-        """What a recipe's data.py may have besides `build_data`; None if it has not."""
-        return getattr(_import_part(self.path, "data"), name, None)
+        """A name that the recipe's data.py may define; None if it does not. See `extras`."""
+        return getattr(import_part(self.path, "data"), name, None)
 
     def source(self) -> str:
-        """Where the data comes from: "files", "tfds", "synthetic", or "recipe" if it has no say."""
+        """Where the data comes from: "files", "tfds", "synthetic"; "recipe" if it does not say."""
         find = self.optional("find_source")
         return find(self.config) if find else "recipe"
 
     def _function(self, part: str, name: str) -> Callable[..., Any]:
-        function = getattr(_import_part(self.path, part), name, None)
+        function = getattr(import_part(self.path, part), name, None)
         if function is None:
             raise KerasdistError(
-                f"Received the recipe {self.name!r}, whose {part}.py has no function `{name}`. "
-                "Expected `build_model(config)` in model.py and `build_data(config, split)` in "
-                "data.py. Add it."
+                f"The recipe {self.name!r} has no function `{name}` in its {part}.py. Expected "
+                "`build_model(config)` in model.py and `build_data(config, split)` in data.py. Add "
+                "the function."
             )
         return function
 
 
-def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
-    """Loads a recipe by its folder, the name of one that comes with the package, or a config.json.
+def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
+    """Loads a recipe from a folder, by the name of a bundled recipe, or from a run's config.json.
 
     Args:
         recipe: A folder, a name such as "cifar10", or the `config.json` of a run.
@@ -105,19 +109,19 @@ def load_recipe(recipe: str | os.PathLike, **settings: Any) -> Recipe:
     for name, field in fields.items():
         if name not in settings and default_of(field) is dataclasses.MISSING:
             raise KerasdistError(
-                f"Received no `{name}` for the recipe {path.name!r}. Expected a value: it has no "
-                "default. Add it."
+                f"Received no `{name}` for the recipe {path.name!r}. Expected a value, because it "
+                "has no default. Add it."
             )
     return Recipe(path.name, path, config_class(path)(**settings))
 
 
 def preset(path: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the preset that `settings`, or the recipe's default, names.
+    """The settings of the chosen preset: `settings["preset"]`, or the recipe's default.
 
-    A recipe has presets if its config.py has a dict `PRESETS` of them, by the values of the setting
-    `preset`.
+    A recipe with presets has a setting `preset` and, in config.py, a dict `PRESETS` with the
+    settings of each.
     """
-    known = getattr(_import_part(path, "config"), "PRESETS", None)
+    known = getattr(import_part(path, "config"), "PRESETS", None)
     if known is None:
         return {}
     default = {field.name: default_of(field) for field in dataclasses.fields(config_class(path))}
@@ -125,13 +129,13 @@ def preset(path: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if name not in known:
         raise KerasdistError(
             f"Received `preset={name!r}`. Expected one of {', '.join(known)}."
-            f"{closest(name, known)} Correct it."
+            f"{closest(name, known)} Correct the name."
         )
     return known[name]
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
-    """Refuses a value of another type than the setting's, for the plain types."""
+    """Raises if a value does not have the type of its setting. Checks plain types only."""
     parts = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
     allowed: list[Any] = []
     for part in parts:
@@ -152,7 +156,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         )
 
 
-def default_of(field: dataclasses.Field) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
     """The default of a setting, or `dataclasses.MISSING`."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
@@ -160,15 +164,14 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def like_default(value: Any, default: Any) -> Any:
-    """A value from a JSON file, which has only lists, as the tuple that it was."""
+    """Turns a list from a JSON file back into a tuple, if the default is one."""
     return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
 
 
 def bundled(inside: str = "bundled", beside: str = "recipes") -> dict[str, Path]:
-    """The recipes that come with the package, by name; or its templates of them."""
-    here = Path(__file__).resolve().parent.parent
-    # In a wheel they lie inside the package; in a checkout, beside it.
-    for folder in (here / inside, here.parent / beside):
+    """The folders of the bundled recipes, by name. `scaffold` finds the templates with it, too."""
+    # A wheel has them inside the package, a checkout beside it.
+    for folder in (PACKAGE / inside, PACKAGE.parent / beside):
         found = {p.parent.name: p.parent for p in sorted(folder.glob("*/config.py"))}
         if found:
             return found
@@ -176,7 +179,7 @@ def bundled(inside: str = "bundled", beside: str = "recipes") -> dict[str, Path]
 
 
 def summary(path: Path) -> str:
-    """One line on what a recipe is: the first of model.py, which is not imported."""
+    """What a recipe is: the first line of the docstring of model.py, which is not imported."""
     try:
         docstring = ast.get_docstring(ast.parse((path / "model.py").read_text()))
     except (SyntaxError, UnicodeDecodeError):
@@ -184,14 +187,14 @@ def summary(path: Path) -> str:
     return (docstring or "").split("\n")[0]
 
 
-def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
-    """`(folder, settings saved with it)` of a recipe."""
+def find(recipe: str | os.PathLike[str]) -> tuple[Path, Mapping[str, Any]]:
+    """The folder of a recipe, and the settings that a run saved, if `recipe` is a run."""
     saved = saved_config(recipe)
     if saved is not None:
         if "recipe" not in saved:
             raise KerasdistError(
                 f"Received {str(recipe)!r}, the run of a model and a provider. Expected a recipe "
-                "or the run of one. Give `kerasdist fit` the run, or `load_recipe` another."
+                "or the run of a recipe. Use `kerasdist fit` for this run."
             )
         folder, _ = find(saved["recipe"])
         return folder, saved["settings"]
@@ -200,7 +203,7 @@ def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
     if path.is_dir() and not missing:
         forget_if_edited(path.resolve())
         return path.resolve(), {}
-    # A folder of that name may hold anything, for example the data.
+    # A folder with the name of a bundled recipe may hold something else, for example its data.
     if str(recipe) in known and len(missing) == len(PARTS):
         return known[str(recipe)], {}
     if path.is_dir():
@@ -210,13 +213,13 @@ def find(recipe: str | os.PathLike) -> tuple[Path, Mapping[str, Any]]:
         )
     raise KerasdistError(
         f"Received the recipe {str(recipe)!r}. Expected a folder with config.py, data.py and "
-        f"model.py, a run's config.json, or one of the recipes that come with the package: "
+        f"model.py, a run's config.json, or one of the bundled recipes: "
         f"{', '.join(known) or 'none'}.{closest(path.name, known)} Check the name."
     )
 
 
-def saved_config(recipe: str | os.PathLike) -> dict[str, Any] | None:
-    """What a run's config.json holds, if `recipe` is one or the folder of one, else None."""
+def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The config.json of a run, if `recipe` is that file or the run's folder, else None."""
     path = Path(recipe).expanduser()
     if path.is_dir() and not (path / "config.py").is_file():
         path /= "config.json"
@@ -230,27 +233,27 @@ def saved_config(recipe: str | os.PathLike) -> dict[str, Any] | None:
             _ = saved["recipe"], saved["settings"]
     except (ValueError, KeyError, TypeError):
         raise KerasdistError(
-            f"Received {str(path)!r}, which is not the config.json of a run of a recipe. Expected "
-            "the fields 'recipe' and 'settings'. Give the config.json that `kerasdist fit` wrote."
+            f"Received {str(path)!r}, which is not the config.json of a run. Expected the fields "
+            "'recipe' and 'settings'. Use a config.json that `kerasdist fit` wrote."
         ) from None
     return saved
 
 
 def config_class(path: Path) -> type:
-    """The dataclass with the settings of a recipe."""
+    """The dataclass `Config` of a recipe, which has its settings."""
     try:
-        kind = getattr(_import_part(path, "config"), "Config", None)
+        kind = getattr(import_part(path, "config"), "Config", None)
     except KerasdistError:
         raise
     except Exception as error:
         raise KerasdistError(
-            f"Received the recipe {path.name!r}, whose config.py cannot be imported: "
-            f"{type(error).__name__}: {error}. Expected Python with a dataclass `Config`. "
-            "Correct it."
+            f"The recipe {path.name!r} is broken: its config.py cannot be imported: "
+            f"{type(error).__name__}: {error}. Expected Python with a dataclass `Config`. Correct "
+            "the file."
         ) from error
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise KerasdistError(
-            f"Received the recipe {path.name!r}, whose config.py has no dataclass `Config`. "
-            "Expected one with every setting and its default. Add it."
+            f"The recipe {path.name!r} has no dataclass `Config` in its config.py. Expected one "
+            "with every setting and its default. Add it."
         )
     return kind

@@ -1,4 +1,4 @@
-"""A new recipe, copied from a template. Imports no TensorFlow."""
+"""Creates a new recipe from a template. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from kerasdist.recipes.recipe import bundled
 README = """\
 # {name}
 
-    kerasdist fit {folder}                      # on examples that data.py makes
-    kerasdist fit {folder} --data-dir FOLDER    # on yours: a folder for each class
-    kerasdist fit {folder} --help               # every setting and its meaning
+    kerasdist fit {folder}                      # with examples that data.py makes
+    kerasdist fit {folder} --data-dir FOLDER    # with your data: one folder per class
+    kerasdist fit {folder} --help               # all settings
     python -m pytest {folder}
 
-- `data.py`: your classes (`CLASS_NAMES`) and how their files are read. Delete what makes examples.
-- `model.py`: the network; `features` and `targets` name the fields of the data that it reads.
-- `config.py`: every setting; each is an option of `kerasdist fit`.
+- `data.py`: your classes (`CLASS_NAMES`) and how their files are read. Delete the code that makes
+  examples when you have your own data.
+- `model.py`: the network. `features` and `targets` name the fields of the data that it reads.
+- `config.py`: the settings. Each of them is an option of `kerasdist fit`.
 """
 
 
@@ -28,22 +29,22 @@ def templates() -> dict[str, Path]:
 
 
 def create(folder: Path, template: str) -> list[Path]:
-    """Writes a new recipe into a folder that is not there yet, and returns its files."""
+    """Writes a new recipe into a new folder, and returns its files."""
     known = templates()
     if template not in known:
         raise KerasdistError(
             f"Received `--template {template}`. Expected one of {', '.join(known)}."
-            f"{closest(template, known)} Correct it."
+            f"{closest(template, known)} Correct the name."
         )
     if not re.fullmatch(r"[A-Za-z_]\w*", folder.name):
         raise KerasdistError(
             f"Received the name {folder.name!r}. Expected letters, digits and underscores, with a "
-            "letter first. Choose another, for example flowers."
+            "letter first. Choose another name, for example flowers."
         )
     if folder.exists():
         raise KerasdistError(
-            f"Received the folder {str(folder)!r}, which exists. Expected a new name: nothing is "
-            "overwritten. Choose another, or remove it."
+            f"The folder {str(folder)!r} already exists. Expected a new name, because nothing is "
+            "overwritten. Choose another name, or remove the folder."
         )
     contents = {
         path.name: path.read_text().replace(

@@ -1,4 +1,4 @@
-"""Several runs side by side: the settings that differ, the metrics, the curves."""
+"""Compares several runs: the settings that differ, the metrics, the curves."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kerasdist.reports import html as frame
+from kerasdist.reports import html
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series
-from kerasdist.runs.metrics_log import is_higher_better
-from kerasdist.runs.reading import Run, curve
+from kerasdist.runs.metrics_log import curve, is_higher_better
+from kerasdist.runs.reading import Run
 
-# More lines than this cannot be told apart.
+# More lines than this look alike.
 MOST_RUNS = NUM_COLOURS * NUM_DASHES
-# Every run has its own.
+# These differ between any two runs.
 _ALWAYS_DIFFER = ("run_dir", "time", "earlier")
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names without the folder that all of them lie in.
+    """Short names of runs, without the folder that contains all of them.
 
     Example:
         >>> labels([Path("runs/cifar10/0001"), Path("runs/audio/0001")])
@@ -34,9 +34,9 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Everything a run was made with, by name: its configuration and its environment."""
+    """Everything a run was made with, by name: from its configuration and its environment."""
     found: dict[str, Any] = {}
-    # What a recipe's setting and an option both name, the setting decides.
+    # Options first: if a recipe's setting has the same name, the setting wins.
     groups = sorted(run.config.items(), key=lambda item: item[0] != "options")
     for name, value in groups:
         found |= value if isinstance(value, Mapping) else {name: value}
@@ -53,7 +53,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """By name, the settings that are not the same in all runs; None where one is not there."""
+    """The settings that are not the same in all runs, by name; None where a run lacks one."""
     each = [settings_of(run) for run in runs]
     names = {name: None for settings in each for name in settings}
     rows = {name: [settings.get(name) for settings in each] for name in names}
@@ -61,13 +61,13 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
-    """By name, the final metrics of all runs."""
+    """The final metrics of all runs, by name."""
     names = {name: None for run in runs for name in run.final}
     return {name: [run.final.get(name) for run in runs] for name in names}
 
 
 def best_of(name: str, values: Sequence[float | None]) -> float | None:
-    """The best of several values of a metric; None if they are no choice."""
+    """The best of several values of a metric; None if there are not two different ones."""
     known = {value for value in values if value is not None}
     if len(known) < 2:
         return None
@@ -75,17 +75,17 @@ def best_of(name: str, values: Sequence[float | None]) -> float | None:
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page of a comparison."""
+    """The HTML of a page that compares runs."""
     names = labels([run.path for run in runs])
     found = metrics(runs)
-    return frame.page(
+    return html.page(
         f"kerasdist: {len(runs)} runs",
         [
             f"<header><h1>{len(runs)} runs</h1></header>",
-            frame.section("Runs", _overview(names, runs)),
-            frame.section("Final metrics", _metrics(names, found)),
-            frame.section("Curves", frame.grid(_plots(names, runs))),
-            frame.section("Settings that differ", _differences(names, differences(runs))),
+            html.section("Runs", _overview(names, runs)),
+            html.section("Final metrics", _metrics(names, found)),
+            html.section("Curves", html.grid(_plots(names, runs))),
+            html.section("Settings that differ", _differences(names, differences(runs))),
         ],
     )
 
@@ -97,7 +97,7 @@ def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
             f'<td class="text">{_mark(i)}{escape(name)}</td>',
             f'<td class="{escape(run.status)}">{escape(run.status)}</td>',
             *(
-                frame.cell(value)
+                html.cell(value)
                 for value in (
                     run.name,
                     run.num_epochs,
@@ -110,11 +110,11 @@ def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
         ]
         for i, (name, run) in enumerate(zip(names, runs, strict=True))
     ]
-    return frame.table(columns, rows)
+    return html.table(columns, rows)
 
 
 def _mark(number: int) -> str:
-    """The run's line in all plots."""
+    """A sample of the run's line in the plots."""
     return (
         f'<svg viewBox="0 0 22 8" width="22" height="8" class="c{number % NUM_COLOURS}" '
         f'aria-hidden="true"><path class="line d{number // NUM_COLOURS}" d="M0 4H22"/></svg> '
@@ -126,37 +126,37 @@ def _metrics(names: Sequence[str], found: Mapping[str, Sequence[float | None]]) 
     for metric, values in found.items():
         best = best_of(metric, values)
         cells = [
-            frame.cell(value, "best" if value is not None and value == best else "")
+            html.cell(value, "best" if value is not None and value == best else "")
             for value in values
         ]
-        rows.append([frame.row_name(metric), *cells])
-    return frame.table(("metric", *names), rows) if rows else "<p>No run has metrics yet.</p>"
+        rows.append([html.row_name(metric), *cells])
+    return html.table(("metric", *names), rows) if rows else "<p>No run has metrics yet.</p>"
 
 
 def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> str:
     rows = [
-        [frame.row_name(name), *(frame.cell(value) for value in values)]
+        [html.row_name(name), *(html.cell(value) for value in values)]
         for name, values in found.items()
     ]
     if not rows:
-        return "<p>None: all are the same.</p>"
-    return frame.table(("setting", *names), rows, "words")
+        return "<p>None: all settings are the same.</p>"
+    return html.table(("setting", *names), rows, "words")
 
 
 def _plots(names: Sequence[str], runs: Sequence[Run]) -> list[str]:
     plots = []
     for metric in {name: None for run in runs for name in run.metric_names}:
         series = [Series(n, curve(r.epochs, metric), i) for i, (n, r) in _each(names, runs)]
-        plots.append(frame.curves(metric, series))
+        plots.append(html.curves(metric, series))
     for field, title in (
         ("learning_rate", "learning rate"),
-        ("examples_per_second", "examples a second"),
+        ("examples_per_second", "examples per second"),
     ):
         series = [
             Series(n, [p for p in curve(r.steps, field) if p[1] is not None], i)
             for i, (n, r) in _each(names, runs)
         ]
-        plots.append(frame.curves(title, series))
+        plots.append(html.curves(title, series))
     return plots
 
 

@@ -1,4 +1,4 @@
-"""The frame of a page: style, tables, lists. Everything that comes from users is escaped here."""
+"""The HTML of a page: style, tables and lists. Text from users is escaped here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kerasdist.reports.plots import Series, plot
+from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series, plot
 
-# Says that a file is ours, and may be written again.
+# Marks a file as written by kerasdist, which may overwrite it.
 GENERATOR = '<meta name="generator" content="kerasdist">'
-# No script and no request to anywhere, whatever got into the page.
+# The browser runs no script and sends no request, whatever the page contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _STYLE = """
@@ -94,11 +94,11 @@ td.text, .words td { text-align: left; min-width: 7em; overflow-wrap: anywhere; 
 pre { padding: 10px 14px; margin: 6px 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: 10px 0; } summary { cursor: pointer; color: var(--soft); }
 footer { margin-top: 40px; color: var(--soft); font-size: .85rem; }
-""" + "".join(f".c{i} {{ color: var(--c{i}); }}\n" for i in range(8))
+""" + "".join(f".c{i} {{ color: var(--c{i}); }}\n" for i in range(NUM_COLOURS))
 
 
 def page(title: str, body: Iterable[str]) -> str:
-    """A whole page. `body` is HTML already, `title` is not."""
+    """A whole page. `body` is already HTML, `title` is plain text."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -111,7 +111,7 @@ def page(title: str, body: Iterable[str]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value as people read it, not escaped yet.
+    """A value as people read it. It is not escaped yet.
 
     Example:
         >>> text_of(None), text_of(12345), text_of(0.123456), text_of([1, "a"])
@@ -133,7 +133,7 @@ def text_of(value: Any) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """A part of the page with a heading; nothing if there is nothing in it."""
+    """A part of the page with a heading; "" if it has no content."""
     content = "\n".join(part for part in parts if part)
     name = "".join(c if c.isalnum() else "-" for c in title.lower())
     return f'<section id="{escape(name)}">\n<h2>{escape(title)}</h2>\n{content}\n</section>' * bool(
@@ -142,6 +142,7 @@ def section(title: str, *parts: str) -> str:
 
 
 def tiles(values: Mapping[str, Any]) -> str:
+    """Values in large print, each with its name."""
     each = (
         f'<div class="tile"><span>{escape(name)}</span><b>{escape(text_of(value))}</b></div>'
         for name, value in values.items()
@@ -150,7 +151,7 @@ def tiles(values: Mapping[str, Any]) -> str:
 
 
 def facts(values: Mapping[str, Any]) -> str:
-    """Names and values, in as many columns as there is room for."""
+    """Names and values, in as many columns as fit."""
     if not values:
         return ""
     each = (
@@ -161,9 +162,9 @@ def facts(values: Mapping[str, Any]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
-    """A table that scrolls by itself where it is too wide. Cells are HTML, columns are not.
+    """A table, which scrolls if it is too wide. Cells are HTML, column names are plain text.
 
-    `kind` is "numbers" or "words", which begin on the left.
+    `kind` is "numbers" (aligned right) or "words" (aligned left).
     """
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     lines = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
@@ -174,35 +175,37 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "nu
 
 
 def cell(value: Any, kind: str = "") -> str:
+    """A cell of a table, with a CSS class if given."""
     attribute = f' class="{kind}"' if kind else ""
     return f"<td{attribute}>{escape(text_of(value))}</td>"
 
 
 def row_name(value: str) -> str:
+    """The first cell of a row."""
     return f"<th>{escape(value)}</th>"
 
 
 def details(title: str, content: str) -> str:
+    """Content that opens with a click on its title; "" if there is none."""
     return f"<details><summary>{escape(title)}</summary>\n{content}\n</details>" * bool(content)
 
 
 def commands(lines: Mapping[str, str]) -> str:
-    """What each command is for, and the command."""
+    """Commands, each with its purpose above it."""
     return "\n".join(
         f"<p>{escape(purpose)}</p><pre>{escape(line)}</pre>" for purpose, line in lines.items()
     )
 
 
 def curves(title: str, series: Sequence[Series], x_label: str = "step") -> str:
-    """A plot with its title and legend; nothing if no line has a value."""
+    """A plot with its title and legend; "" if no line has a value."""
     series = [each for each in series if any(y is not None for _, y in each.points)]
     if not series:
         return ""
     drawn = plot(series, label=f"{title} by {x_label}", x_label=x_label)
     names = "".join(
-        f'<li><svg viewBox="0 0 22 8" class="c{each.colour % 8}" aria-hidden="true"><path '
-        f'class="line d{each.colour // 8 % 3}{" faint" if each.is_faint else ""}" d="M0 4H22"/>'
-        f"</svg>{escape(each.name)}</li>"
+        f'<li><svg viewBox="0 0 22 8" class="c{each.colour % NUM_COLOURS}" aria-hidden="true">'
+        f'<path class="{_line_class(each)}" d="M0 4H22"/></svg>{escape(each.name)}</li>'
         for each in series
         if each.name != title
     )
@@ -210,6 +213,12 @@ def curves(title: str, series: Sequence[Series], x_label: str = "step") -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption>{legend}{drawn}</figure>"
 
 
+def _line_class(series: Series) -> str:
+    dash = f"line d{series.colour // NUM_COLOURS % NUM_DASHES}"
+    return f"{dash} faint" if series.is_faint else dash
+
+
 def grid(figures: Iterable[str]) -> str:
+    """Figures side by side; "" if there are none."""
     content = "\n".join(figure for figure in figures if figure)
     return f'<div class="plots">\n{content}\n</div>' if content else ""

@@ -1,4 +1,4 @@
-"""Pages about runs: report.html of one, and a comparison of several. Files in, HTML out."""
+"""Writes report.html of a run: at its end, and from time to time while it trains."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from kerasdist.reports import page
 from kerasdist.runs import ownership, reading
 from kerasdist.runs.atomic import write_text
-from kerasdist.runs.folder import REPORT
+from kerasdist.runs.file_names import REPORT
 
-# Of a run's time, this share may go into pages that are written while it trains.
+# The share of a run's time that may go into pages written while it trains.
 _MOST_SHARE = 0.005
 
 
-def write(run_folder: Path, *, status: str | None = None) -> bool:
-    """Writes report.html of a run from the files in its folder.
+def write_report(run_folder: Path, *, status: str | None = None) -> bool:
+    """Writes report.html from the files in a run's folder.
 
-    A page that cannot be written (a full disk, a folder that is gone) stops no training: the
-    caller may say so.
+    A page that cannot be written (a full disk, a missing folder) does not stop the training. The
+    caller may warn about it.
 
     Args:
         run_folder: The run's folder.
-        status: How the run stands, if the caller knows better than its files.
+        status: The run's status, if the caller knows better than the files.
 
     Returns:
         Whether it was written.
@@ -31,22 +31,23 @@ def write(run_folder: Path, *, status: str | None = None) -> bool:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> write(folder), (folder / "report.html").is_file()
+        >>> write_report(folder), (folder / "report.html").is_file()
         (True, True)
     """
     try:
         ownership.ensure(run_folder)
         text = page.render(reading.read(run_folder, status=status))
         write_text(run_folder / REPORT, text)
-    except Exception:  # noqa: BLE001 - whatever it is, the training matters more than its page
+    except Exception:  # noqa: BLE001 - whatever fails, the training matters more than its page
         return False
     return True
 
 
-class Live:
-    """Writes the report of a run while it trains, as often as costs next to nothing.
+class LiveReport:
+    """Writes the report of a run while it trains, as often as costs almost nothing.
 
-    A page takes longer the more was logged: short epochs would have it written all the time.
+    A page takes longer to write the more was logged. With short epochs, writing it after each one
+    would take most of the time.
 
     Args:
         run_folder: The run's folder.
@@ -59,9 +60,9 @@ class Live:
         self._began = clock()
 
     def write(self) -> None:
-        """Writes it, unless that has taken too much of the time so far."""
+        """Writes the page, unless pages have taken too much of the time so far."""
         began = self._clock()
         if self._spent > _MOST_SHARE * (began - self._began):
             return
-        write(self._folder, status="running")
+        write_report(self._folder, status="running")
         self._spent += self._clock() - began

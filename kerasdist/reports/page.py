@@ -1,42 +1,39 @@
-"""The page about one run."""
+"""report.html: the page about one run."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from kerasdist.reports import html as frame
-from kerasdist.reports.plots import Series
-from kerasdist.runs.reading import Run, curve
+from kerasdist.reports import answers, html
+from kerasdist.reports.plots import Point, Series
+from kerasdist.runs.file_names import CONFIG
+from kerasdist.runs.metrics_log import curve
+from kerasdist.runs.reading import Run
 
-# A matrix of more classes is drawn instead of written.
-MOST_COLUMNS = 20
-NUM_MISTAKES = 10
 _MOST_EPOCHS = 100
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def render(run: Run) -> str:
-    """report.html of a run."""
-    return frame.page(
+    """The HTML of a run's page."""
+    return html.page(
         f"{run.name}: {run.path.name}",
         [
             _head(run),
-            frame.section("Summary", frame.tiles(_summary(run)), _metrics(run)),
-            frame.section("Loss and metrics", frame.grid(_metric_plots(run)), _epochs(run)),
-            frame.section(
+            html.section("Summary", html.tiles(_summary(run)), _metrics(run)),
+            html.section("Loss and metrics", html.grid(_metric_plots(run)), _epochs(run)),
+            html.section(
                 "Learning rate and throughput",
-                frame.grid([_learning_rate(run), _throughput(run), _input_wait(run)]),
+                html.grid([_learning_rate(run), _throughput(run), _input_wait(run)]),
             ),
-            frame.section("Confusion matrix", _confusion(run.evaluation)),
-            frame.section("Worst and best examples", _examples(run.evaluation)),
-            frame.section("Configuration", *_configuration(run)),
-            frame.section("Environment", frame.facts(_environment(run))),
-            frame.section("Commands", _commands(run)),
+            html.section("Confusion matrix", answers.confusion(run.evaluation)),
+            html.section("Worst and best examples", answers.examples(run.evaluation)),
+            html.section("Configuration", *_configuration(run)),
+            html.section("Environment", html.facts(_environment(run))),
+            html.section("Commands", _commands(run)),
             _foot(),
         ],
     )
@@ -53,8 +50,8 @@ def _head(run: Run) -> str:
         parts.append(f'<p class="note">{escape(why)}</p>')
     if _dataset(run) == "synthetic":
         parts.append(
-            '<p class="note">Trained on synthetic data: its numbers say nothing about the real '
-            "data set.</p>"
+            '<p class="note">Trained on synthetic data: the numbers say nothing about the real '
+            "dataset.</p>"
         )
     return "\n".join(parts)
 
@@ -74,7 +71,7 @@ def _summary(run: Run) -> dict[str, Any]:
     values: dict[str, Any] = {"status": run.status, "dataset": _dataset(run)}
     best = run.best(run.monitor)
     if best is not None:
-        values[f"best {run.monitor}, of epoch {best.epoch}"] = best.value
+        values[f"best {run.monitor}, epoch {best.epoch}"] = best.value
     values |= {
         "epochs": _of(run.num_epochs, run, "epochs"),
         "steps": _of(run.num_steps, run, "steps"),
@@ -86,7 +83,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _of(done: int | None, run: Run, name: str) -> str | None:
-    """`3 of 10` for a run that did not get to its end."""
+    """`3 of 10` for a run that has not reached its end."""
     planned = run.options.get(name)
     if done is None:
         return None
@@ -98,12 +95,10 @@ def _metrics(run: Run) -> str:
     rows = []
     for name, value in run.final.items():
         best = run.best(name)
-        cells = [frame.row_name(name), frame.cell(value)]
-        cells += (
-            [frame.cell(best.value), frame.cell(best.epoch)] if best else [frame.cell(None)] * 2
-        )
+        cells = [html.row_name(name), html.cell(value)]
+        cells += [html.cell(best.value), html.cell(best.epoch)] if best else [html.cell(None)] * 2
         rows.append(cells)
-    return frame.table(("metric", "final", "best", "of epoch"), rows) if rows else ""
+    return html.table(("metric", "final", "best", "in epoch"), rows) if rows else ""
 
 
 def _metric_plots(run: Run) -> list[str]:
@@ -121,161 +116,49 @@ def _metric_plots(run: Run) -> list[str]:
         logged = curve(run.steps, name)
         if logged:
             series.insert(0, Series("training, each logged step", logged, is_faint=True))
-        plots.append(frame.curves(name, series))
+        plots.append(html.curves(name, series))
     return plots
 
 
 def _epochs(run: Run) -> str:
     names = run.metric_names
     rows = [
-        [frame.cell(line.get("epoch")), frame.cell(line["step"])]
-        + [frame.cell(line.get(name)) for name in names]
+        [html.cell(line.get("epoch")), html.cell(line["step"])]
+        + [html.cell(line.get(name)) for name in names]
         for line in run.epochs[-_MOST_EPOCHS:]
     ]
     title = "Numbers of each epoch"
     if len(run.epochs) > _MOST_EPOCHS:
         title = f"Numbers of the last {_MOST_EPOCHS} epochs"
-    content = frame.table(("epoch", "step", *names), rows) if rows else ""
-    return frame.details(title, content)
+    content = html.table(("epoch", "step", *names), rows) if rows else ""
+    return html.details(title, content)
 
 
 def _learning_rate(run: Run) -> str:
-    return frame.curves("learning rate", [Series("learning rate", _both(run, "learning_rate"))])
+    return html.curves("learning rate", [Series("learning rate", _both(run, "learning_rate"))])
 
 
-def _both(run: Run, name: str) -> list[tuple[float, float | None]]:
-    """Of steps and epochs, by step; each step once."""
+def _both(run: Run, name: str) -> list[Point]:
+    """The values logged with steps and with epochs, sorted by step, each step once."""
     return sorted(
         dict([*curve(run.epochs, name), *curve(run.steps, name)]).items(), key=lambda p: p[0]
     )
 
 
 def _throughput(run: Run) -> str:
-    # The first reading has nothing to measure yet: that is no gap.
+    # The first logged step has nothing to measure yet. It is not a gap in the line.
     rates = [point for point in _both(run, "examples_per_second") if point[1] is not None]
-    return frame.curves("examples a second", [Series("examples a second", rates, colour=2)])
+    return html.curves("examples per second", [Series("examples per second", rates, colour=2)])
 
 
 def _input_wait(run: Run) -> str:
     shares = [(x, None if y is None else 100 * y) for x, y in _both(run, "input_wait")]
     title = "waiting for input, % of the time"
-    return frame.curves(title, [Series(title, shares, colour=3)])
-
-
-def _confusion(evaluation: Mapping[str, Any]) -> str:
-    matrix: Any = evaluation.get("confusion")
-    names: Any = evaluation.get("classes")
-    if not _is_matrix(names, matrix):
-        return ""
-    names = [str(name) for name in names]
-    about = (
-        f'<p class="soft">{escape(_of_which(evaluation))} Rows: the label; columns: the answer.</p>'
-    )
-    if len(names) > MOST_COLUMNS:
-        return about + _heat(names, matrix) + _mistakes(names, matrix)
-    head = "".join(f"<th><span>{escape(name)}</span></th>" for name in names)
-    rows = []
-    for name, row in zip(names, matrix, strict=True):
-        total = sum(row) or 1
-        cells = "".join(
-            f'<td style="--share:{0.75 * count / total:.2f}">{count or ""}</td>' for count in row
-        )
-        rows.append(f"<tr>{frame.row_name(name)}{cells}</tr>")
-    return (
-        f'{about}<div class="scroll"><table class="matrix"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>{_mistakes(names, matrix)}"
-    )
-
-
-def _is_matrix(names: Any, matrix: Any) -> bool:
-    return (
-        isinstance(names, list)
-        and isinstance(matrix, list)
-        and len(names) == len(matrix) > 0
-        and all(
-            isinstance(row, list)
-            and len(row) == len(names)
-            and all(isinstance(count, int) and count >= 0 for count in row)
-            for row in matrix
-        )
-    )
-
-
-def _of_which(evaluation: Mapping[str, Any]) -> str:
-    count = frame.text_of(evaluation.get("examples"))
-    which = "all" if evaluation.get("is_whole") else "the first"
-    after = evaluation.get("steps")
-    when = f" after step {frame.text_of(after)}" if after is not None else ""
-    return f"Of {which} {count} validation examples{when}."
-
-
-def _heat(names: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
-    size = len(names)
-    cells = [
-        f'<rect x="{j}" y="{i}" width="1" height="1" fill-opacity="{count / (sum(row) or 1):.2f}">'
-        f"<title>{escape(f'{names[i]} → {names[j]}: {count}')}</title></rect>"
-        for i, row in enumerate(matrix)
-        for j, count in enumerate(row)
-        if count
-    ]
-    return (
-        f'<svg class="heat" viewBox="0 0 {size} {size}" role="img" aria-label="confusion matrix">'
-        f"{''.join(cells)}</svg>"
-    )
-
-
-def _mistakes(names: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
-    wrong = [
-        (count, i, j)
-        for i, row in enumerate(matrix)
-        for j, count in enumerate(row)
-        if i != j and count
-    ]
-    wrong.sort(key=lambda each: (-each[0], each[1], each[2]))
-    rows = [
-        [frame.cell(names[i]), frame.cell(names[j]), frame.cell(count)]
-        for count, i, j in wrong[:NUM_MISTAKES]
-    ]
-    content = frame.table(("label", "answer", "examples"), rows, "words") if rows else ""
-    return frame.details("The most frequent mistakes", content)
-
-
-def _examples(evaluation: Mapping[str, Any]) -> str:
-    parts = []
-    for kind, title in (("worst", "Highest loss"), ("best", "Lowest loss")):
-        found = evaluation.get(kind)
-        found = found if isinstance(found, list) else []
-        each = [_example(example) for example in found if isinstance(example, Mapping)]
-        if each:
-            parts.append(f'<h3>{title}</h3><div class="examples">{"".join(each)}</div>')
-    return "\n".join(parts)
-
-
-def _example(example: Mapping[str, Any]) -> str:
-    picture = example.get("png")
-    image = ""
-    if isinstance(picture, str) and _BASE64.fullmatch(picture):
-        number = frame.text_of(example.get("position"))
-        image = f'<img alt="example {escape(number)}" src="data:image/png;base64,{picture}">'
-    label, answer = (str(example.get(name)) for name in ("label", "answer"))
-    kind = "right" if label == answer else "wrong"
-    share = _percent(example.get("probability"))
-    lines = [
-        f"label <b>{escape(label)}</b>",
-        f'answer <b class="{kind}">{escape(answer)}</b>{share}',
-    ]
-    if label != answer:
-        lines.append(f"label’s share{_percent(example.get('label_probability'))}")
-    lines.append(f'<span class="soft">loss {escape(frame.text_of(example.get("loss")))}</span>')
-    return f"<figure>{image}{'<br>'.join(lines)}</figure>"
-
-
-def _percent(value: Any) -> str:
-    return f" {value:.1%}" if isinstance(value, (int, float)) else ""
+    return html.curves(title, [Series(title, shares, colour=3)])
 
 
 def _configuration(run: Run) -> list[str]:
-    """The groups of config.json; an option that a recipe's setting repeats is shown once."""
+    """The groups of config.json. An option that a recipe's setting repeats is shown once."""
     groups: dict[str, Mapping[str, Any]] = {"": {}}
     for name, value in run.config.items():
         if isinstance(value, Mapping):
@@ -289,7 +172,7 @@ def _configuration(run: Run) -> list[str]:
         shown |= own
         if own:
             heading = f"<h3>{escape(title.replace('_', ' '))}</h3>" if title else ""
-            parts.append(heading + frame.facts(own))
+            parts.append(heading + html.facts(own))
     return parts
 
 
@@ -308,26 +191,26 @@ def _environment(run: Run) -> dict[str, Any]:
 
 def _commands(run: Run) -> str:
     path = shlex.quote(str(run.path))
-    config = shlex.quote(str(run.path / "config.json"))
+    config = shlex.quote(str(run.path / CONFIG))
     lines = {}
     has_command = "recipe" in run.config or "model" in run.config
     if has_command:
-        lines["Train the same again, as a new run:"] = f"kerasdist fit {config}"
+        lines["Train again with the same settings, as a new run:"] = f"kerasdist fit {config}"
         again = f"kerasdist fit {config} --run-dir {path}"
         if run.status != "finished":
             lines["Continue this run:"] = again
         elif run.options.get("steps") is not None:
-            lines["Go on for longer:"] = f"{again} --steps {2 * run.num_steps}"
+            lines["Train for longer:"] = f"{again} --steps {2 * run.num_steps}"
         elif run.num_epochs is not None:
-            lines["Go on for longer:"] = f"{again} --epochs {2 * run.num_epochs}"
+            lines["Train for longer:"] = f"{again} --epochs {2 * run.num_epochs}"
         lines["Evaluate it:"] = f"kerasdist evaluate {path}"
-        lines["Look at it in TensorBoard:"] = f"tensorboard --logdir {path}"
+        lines["Open it in TensorBoard:"] = f"tensorboard --logdir {path}"
     else:
         call = f"kerasdist.fit(model, data, run_dir={str(run.path)!r}, ...)"
-        lines["Continue this run, by the same call in Python (with more epochs: go on longer):"] = (
-            call
-        )
+        lines[
+            "Continue this run with the same call in Python (give more epochs to train longer):"
+        ] = call
         load = f"model = kerasdist.load({str(run.path)!r})"
         lines["Load the trained model:"] = load
     lines["Export the model for other programs:"] = f"kerasdist export {path} --format onnx"
-    return frame.commands(lines)
+    return html.commands(lines)

@@ -1,26 +1,30 @@
-"""Small PNG pictures, written here: a report needs no library for them."""
+"""Writes small PNG pictures for a report, without an image library."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Dark to light, so that more of something looks brighter: red, green, blue at equal distances.
+if TYPE_CHECKING:  # Reports are also written without NumPy, if they hold no pictures.
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+# Dark to light, so that higher values look brighter. Red, green and blue, evenly spaced.
 _SHADES = ((12, 12, 40), (70, 24, 110), (168, 44, 96), (233, 110, 60), (252, 232, 164))
-# Larger pictures are thinned out: 16 of them go into a page.
+# Of larger pictures, rows and columns are left out: a page holds 16 of them.
 MOST_PIXELS = 96
 
 
-def png(pixels: Any) -> bytes:
-    """A PNG file of an array of bytes: `[height, width]` or `[height, width, 3]`.
+def png(pixels: np.ndarray) -> bytes:
+    """The bytes of a PNG file, from an array `[height, width]` or `[height, width, 3]`.
 
     Args:
         pixels: A NumPy array of uint8.
     """
     height, width = pixels.shape[:2]
     colour_type = 2 if pixels.ndim == 3 else 0
-    # Each row begins with the number of its filter: 0, none.
+    # Each row starts with the number of its filter: 0 for none.
     rows = b"".join(b"\0" + pixels[y].tobytes() for y in range(height))
     header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -38,11 +42,11 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
 
-def of_image(image: Any) -> bytes:
+def of_image(image: ArrayLike) -> bytes:
     """The PNG of one image `[height, width]` or `[height, width, 1, 3 or 4]`, of any number type.
 
-    Bytes are shown as they are, other numbers from 0 to 1 too, and all else from its lowest to its
-    highest value.
+    Bytes, and numbers from 0 to 1, are shown as they are. Other values are scaled from their lowest
+    to their highest.
     """
     import numpy as np
 
@@ -54,7 +58,7 @@ def of_image(image: Any) -> bytes:
     return png(np.round(_from_0_to_1(array) * 255).astype(np.uint8))
 
 
-def of_frames(frames: Any) -> bytes:
+def of_frames(frames: ArrayLike) -> bytes:
     """The PNG of frames `[time, bands]`: time to the right, the first band at the bottom."""
     import numpy as np
 
@@ -66,12 +70,12 @@ def of_frames(frames: Any) -> bytes:
     return png(np.round(shades[lower] * (1 - share) + shades[lower + 1] * share).astype(np.uint8))
 
 
-def _thinned(array: Any) -> Any:
+def _thinned(array: np.ndarray) -> np.ndarray:
     height, width = array.shape[:2]
     return array[:: -(-height // MOST_PIXELS), :: -(-width // MOST_PIXELS)]
 
 
-def _from_0_to_1(array: Any) -> Any:
+def _from_0_to_1(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     values = np.nan_to_num(np.asarray(array, np.float64), posinf=0.0, neginf=0.0)

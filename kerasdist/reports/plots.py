@@ -1,4 +1,4 @@
-"""Line plots as SVG, in the page's own colours."""
+"""Draws line plots as SVG, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# In units of the drawing, which are about pixels on a phone and on a desk.
+# In units of the drawing, which are about pixels on a phone and on a desktop.
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 10, 34
-# More points than this are drawn as their mean and their range: nobody sees more.
+# With more points, their mean and range are drawn: nobody could see more.
 MOST_POINTS = 400
-# More points than this have no dots, which would hide the line.
+# With more points, dots are left out: they would hide the line.
 _MOST_DOTS = 60
-# Values that span more than this are drawn on a logarithmic scale.
+# If highest ÷ lowest is more than this, the scale is logarithmic.
 _WIDE = 1000.0
 NUM_COLOURS, NUM_DASHES = 8, 3
 
@@ -23,11 +23,12 @@ Point = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Series:
-    """One line: its points by x, with None where there is a gap.
+    """One line of a plot.
 
     Attributes:
-        colour: Number of a colour; from `NUM_COLOURS` on they come again, with other dashes.
-        is_faint: Whether it is the background of another line, without dots.
+        points: `(x, y)`, sorted by x. A y of None is a gap.
+        colour: The number of a colour. From `NUM_COLOURS` on, colours repeat with other dashes.
+        is_faint: Whether it is drawn faintly and without dots, behind another line.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to the drawing's units."""
+    """Converts values to units of the drawing."""
 
     low: float
     high: float
@@ -47,7 +48,7 @@ class Axis:
     is_log: bool = False
 
     def at(self, value: float) -> float:
-        """Where a value is drawn.
+        """The place of a value in the drawing.
 
         Example:
             >>> Axis(0, 10, begin=50, end=150).at(5)
@@ -59,7 +60,7 @@ class Axis:
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 
     def ticks(self, count: int) -> list[float]:
-        """Round values inside, at most about `count` of them."""
+        """Round values within the axis, at most about `count` of them."""
         if self.is_log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             every = max(1, math.ceil((last - first + 1) / count))
@@ -72,12 +73,12 @@ class Axis:
 
 
 def plot(series: Sequence[Series], *, label: str, x_label: str = "step") -> str:
-    """The SVG of some lines over one axis; "" if there is not a single finite value.
+    """The SVG of some lines; "" if there is no finite value.
 
     Args:
-        series: The lines, the first one below.
-        label: What it shows, for those who cannot see it.
-        x_label: What x is.
+        series: The lines. Later ones are drawn over earlier ones.
+        label: What the plot shows, for screen readers.
+        x_label: The name of the x axis.
     """
     finite = [(x, y) for each in series for x, y in each.points if y is not None]
     if not finite:
@@ -114,7 +115,7 @@ def _axis(values: Sequence[float], begin: float, end: float, margin: float) -> A
     if low > 0 and high / low > _WIDE and margin:
         return Axis(low / 1.2, high * 1.2, begin, end, is_log=True)
     span = high - low
-    if span <= 1e-9 * max(abs(low), abs(high)):  # One value: in the middle.
+    if span <= 1e-9 * max(abs(low), abs(high)):  # A single value is drawn in the middle.
         span = abs(low) or 1.0
         return Axis(low - span / 2, high + span / 2, begin, end)
     return Axis(low - margin * span, high + margin * span, begin, end)
@@ -134,7 +135,7 @@ def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
     finite = [(x, y) for x, y in points if y is not None]
     if series.is_faint and len(finite) > 1:
         return
-    # A single value has no line, and is seen by its dot alone.
+    # A single value has no line, only a dot.
     if len(finite) <= _MOST_DOTS:
         for x, y in finite:
             title = f"{series.name}: {y:.5g} at {x:g}"
@@ -145,7 +146,7 @@ def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
 
 
 def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
-    """`M…L…`, with a new beginning after each gap."""
+    """`M…L…`, with a new start after each gap."""
     text, is_on = "", False
     for x, y in points:
         if y is not None:
@@ -155,9 +156,9 @@ def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
 
 
 def thin(points: Sequence[Point]) -> tuple[list[Point], list[tuple[float, float, float]]]:
-    """At most `MOST_POINTS` points, and `(x, lowest, highest)` of what each of them stands for.
+    """At most `MOST_POINTS` means, and the range `(x, lowest, highest)` behind each of them.
 
-    A few points stay as they are, without ranges.
+    If there are few points, they stay as they are, without ranges.
     """
     if len(points) <= MOST_POINTS:
         return list(points), []
@@ -175,7 +176,7 @@ def thin(points: Sequence[Point]) -> tuple[list[Point], list[tuple[float, float,
 
 
 def short(value: float) -> str:
-    """A number as short as an axis needs it.
+    """A number in the short form that an axis needs.
 
     Example:
         >>> short(0.1 + 0.2), short(12000), short(2.5e6), short(1e-5)

@@ -1,4 +1,4 @@
-"""A model in a run's folder: what it reads, and its layers where Keras can describe them."""
+"""model.json: the input of a run's model, and its layers if Keras can describe them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, first_line
 from kerasdist.models.foreign_code import first_foreign
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
-    """The content of model.json.
+    """Returns the content of model.json.
 
     Args:
         model: A built model.
-        spec: `tf.TensorSpec` for each field of the batches it was trained on.
+        spec: `tf.TensorSpec`s in the structure of the batches that the model was trained on.
 
     Example:
         >>> import keras, tensorflow as tf
@@ -29,13 +29,13 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
     """
     try:
         layers = json.loads(model.to_json())
-    except Exception:  # noqa: BLE001 - a class without `get_config`: only its own code can make it
+    except Exception:  # noqa: BLE001 - a class without `get_config`: only its code can make it
         layers = None
     return {"class_name": type(model).__name__, "data": _plain(spec), "model": layers}
 
 
 def read_spec(path: Path) -> Any:
-    """What a run's model reads: `tf.TensorSpec` for each field of a batch."""
+    """The batches that a run's model was trained on: `tf.TensorSpec`s in their structure."""
     content = _read(path)
     try:
         return _spec(content["data"])
@@ -44,32 +44,32 @@ def read_spec(path: Path) -> Any:
 
 
 def rebuild(path: Path) -> keras.Model:
-    """The untrained model of a run, made of Keras's own and registered classes only."""
+    """Builds the untrained model of a run, if all its classes are Keras's or registered."""
     content = _read(path)
     kind, layers = content.get("class_name"), content.get("model")
     foreign = "the class " + repr(kind) if layers is None else _unregistered(layers)
     if foreign is not None:
         raise KerasdistError(
-            f"Received the run {str(path.parent)!r}, whose model needs {foreign}: no code is taken "
-            "from a run's folder. Expected Keras's own classes, or registered ones. Put "
-            "`@keras.saving.register_keras_serializable()` above the class (with a `get_config`) "
-            "before training; or build the model by your own code and give its weights with "
+            f"The model of the run {str(path.parent)!r} needs {foreign}, and kerasdist runs no "
+            "code from a run's folder. Expected Keras's classes, or registered ones. Before "
+            "training, put `@keras.saving.register_keras_serializable()` above the class and give "
+            "it a `get_config`. Or build the model in your code and load the weights with "
             f"`fit(init_from={str(path.parent)!r})`."
         )
     try:
         return keras.models.model_from_json(json.dumps(layers))
     except Exception as error:
-        raise _broken(path, str(error).split("\n")[0]) from error
+        raise _broken(path, first_line(error)) from error
 
 
 def _unregistered(layers: Any) -> str | None:
-    """What is foreign, but for the classes that this process registered with Keras."""
+    """The first class or function that is neither Keras's nor registered in this process."""
     known = keras.saving.get_custom_objects()
     return first_foreign(_without(layers, known))
 
 
 def _without(item: Any, known: Mapping[str, Any]) -> Any:
-    """A copy in which registered classes do not name their module: Keras looks them up by name."""
+    """A copy in which registered classes name no module: Keras looks them up by name."""
     if isinstance(item, dict):
         item = {key: _without(value, known) for key, value in item.items()}
         if item.get("registered_name") in known:
@@ -84,15 +84,15 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _broken(path, str(error)) from error
     if not isinstance(content, dict):
-        raise _broken(path, "it holds no fields")
+        raise _broken(path, "it is not a JSON object")
     return content
 
 
 def _broken(path: Path, reason: str) -> KerasdistError:
     return KerasdistError(
-        f"Received the run {str(path.parent)!r}, whose {path.name} cannot be read: {reason}. "
-        "Expected what `fit` wrote. Name another run, or build the model by your own code and give "
-        "its weights with `fit(init_from=...)`."
+        f"{path.name} of the run {str(path.parent)!r} cannot be read: {reason}. Expected the file "
+        "that `fit` wrote. Choose another run, or build the model in your code and load the "
+        "weights with `fit(init_from=...)`."
     )
 
 

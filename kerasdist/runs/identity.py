@@ -1,8 +1,9 @@
-"""What makes two starts the same run: fingerprints of model and data, and the settings."""
+"""Fingerprints of a model and its data. Two starts of one run must have the same ones."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import keras
@@ -11,30 +12,31 @@ import tensorflow as tf
 
 from kerasdist.data.streams import Stream
 
-# Larger arrays are known by their ends: hashing must not delay a start.
+# Of larger arrays only the first and last rows are hashed, so that a start is not delayed.
 _WHOLE_BYTES = 256 * 2**20
 _ROWS = 256
 
 
 def of_model(model: keras.Model) -> dict[str, str]:
-    """Its variables and its optimizer's, by path, shape and type."""
+    """The fingerprint of a model: path, shape and type of its variables and its optimizer's."""
     optimizer = type(model.optimizer).__name__
     described = [f"{v.path}{tuple(v.shape)}{v.dtype}" for v in model.weights]
     slots = [f"{tuple(v.shape)}{v.dtype}" for v in model.optimizer.variables]
-    # Keras numbers layers through a process: "dense_3" may be "dense" after a restart.
+    # Keras numbers the layers of a whole process: "dense_3" may be "dense" after a restart.
     plain = "\n".join(_without_numbers(text) for text in described) + "\n" + "\n".join(slots)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     return {"model": f"{type(model).__name__} {digest}", "optimizer": optimizer}
 
 
 def _without_numbers(path: str) -> str:
-    import re
-
     return re.sub(r"_\d+(?=/|$)", "", path)
 
 
 def of_data(stream: Stream) -> dict[str, Any]:
-    """Its form, and a hash of the data in memory, or of the first batch of anything else."""
+    """The fingerprint of data: shapes and types, and a hash.
+
+    The hash covers data in memory, and the first batch of any other data.
+    """
     content = stream.arrays if stream.arrays is not None else stream.first_batch()
     spec = tf.nest.map_structure(lambda s: f"{s.dtype.name}{tuple(s.shape)}", stream.element_spec)
     name = "data_hash" if stream.arrays is not None else "first_batch_hash"

@@ -1,13 +1,13 @@
-"""Keeps two processes out of one run.
+"""The lock of a run: at most one process trains it.
 
-The lock is the kernel's (`flock`) on the file `lock` of the run's folder: it ends with the process,
-however that ends, so that nothing stale is left to clean up. The file's content says who holds it,
-for people and for the error message. The file itself stays: a second process may have opened it
-just before it was removed, and would then lock a file that nobody else can see.
+The lock is the kernel's (`flock`), on the file `lock` in the run's folder. It ends with its
+process, however that ends, so no stale lock is left behind. The content of the file says who holds
+the lock, for people and for the error message. The file itself stays: a second process may have
+opened it just before it was removed, and would then lock a file that nobody else can see.
 
-On file systems without `flock` the content decides: it holds while its process is alive on the same
-host. A holder on another host cannot be asked, so it counts as alive until somebody removes the
-file.
+On file systems without `flock` the content decides. The lock is held while the process it names is
+alive on the same host. A process on another host cannot be checked, so it counts as alive until
+somebody removes the file.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import KerasdistError
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs.file_names import LOCK
 
-LOCK = "lock"
 _NO_FLOCK = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _BEGINNING = b'{"host": '
-# How long to wait for the name of a holder that is just writing it.
+# How long to wait for a holder that is just writing its name.
 _PATIENCE_SECONDS = 0.5
-# Without `flock`, two that write in the same moment are told apart after this time.
+# Without `flock`: after this time it is clear which of two processes wrote last.
 _SETTLE_SECONDS = 0.2
 
-# Tokens of the locks that this process holds or is about to: its own id in a file may also be
-# that of a dead process, in a container above all.
+# Tokens of the locks that this process holds or is acquiring. The process id alone is not enough:
+# in a container, a dead process may have had the same id.
 _own_tokens: set[str] = set()
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
@@ -67,7 +66,7 @@ class RunLock:
         False
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
         self._path = self.folder / LOCK
         self._file: int | None = None
@@ -90,8 +89,9 @@ class RunLock:
                 self._file = self._acquire()
             except OSError as error:
                 raise KerasdistError(
-                    f"Received the run {str(self.folder)!r}, whose file {LOCK!r} cannot be used: "
-                    f"{error.strerror}. Expected a folder one can write to. Choose another."
+                    f"The run {str(self.folder)!r} cannot be locked, because its file {LOCK!r} "
+                    f"cannot be used: {error.strerror}. Expected a writable folder. Choose another "
+                    "one."
                 ) from None
             finally:
                 if self._file is None:
@@ -106,14 +106,14 @@ class RunLock:
             with contextlib.suppress(OSError):
                 if _read(self._file).get("token") == self._token:
                     os.ftruncate(self._file, 0)
-            os.close(self._file)  # Which gives the lock back.
+            os.close(self._file)  # This releases the kernel's lock.
             self._forget()
 
     def __enter__(self) -> RunLock:
         self.acquire()
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()
 
     def _forget(self) -> None:
@@ -133,7 +133,7 @@ class RunLock:
                 os.close(file)
                 raise
             os.close(file)
-            # No name yet, or that of a dead one: the holder is about to write its own.
+            # If the file names nobody, or a dead process, the holder is about to write its name.
             if _may_hold(holder) or time.monotonic() > deadline:
                 raise self._refusal(holder)
             time.sleep(0.02)
@@ -149,15 +149,15 @@ class RunLock:
             return self._take_by_content(file)
         if not self._is_there(file):
             return False
-        self._check_ours(file)
-        # A full disk: the lock holds all the same, only its holder has no name.
+        self._check_file(file)
+        # On a full disk the lock works all the same. Only the name of its holder is missing.
         with contextlib.suppress(OSError):
             self._write(file)
         return True
 
     def _take_by_content(self, file: int) -> bool:
         self._by_content = True
-        self._check_ours(file)
+        self._check_file(file)
         if _may_hold(_read(file)):
             return False
         self._write(file)
@@ -165,18 +165,18 @@ class RunLock:
         return _read(file).get("token") == self._token
 
     def _is_there(self, file: int) -> bool:
-        """Whether the locked file still is the one that others would open."""
+        """Whether the locked file is still the one that other processes would open."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(file), os.lstat(self._path))
         return False
 
-    def _check_ours(self, file: int) -> None:
-        """Somebody's own file called `lock` is not overwritten."""
-        content = os.pread(file, 4096, 0).strip(b"\0\n ")  # Zeros: after a loss of power.
+    def _check_file(self, file: int) -> None:
+        """Refuses to overwrite a file called `lock` that kerasdist did not write."""
+        content = os.pread(file, 4096, 0).strip(b"\0\n ")  # Zeros: after a power failure.
         if content and not content.startswith(_BEGINNING):
             raise KerasdistError(
-                f"Received the run {str(self.folder)!r}, whose file {LOCK!r} is not kerasdist's. "
-                "Expected a run's folder. Name one, or move that file elsewhere."
+                f"The folder {str(self.folder)!r} has a file {LOCK!r} that kerasdist did not "
+                "write. Expected the folder of a run. Choose another folder, or move that file."
             )
 
     def _write(self, file: int) -> None:
@@ -192,19 +192,60 @@ class RunLock:
     def _refusal(self, holder: dict[str, Any]) -> RunLockedError:
         host, pid = holder.get("host"), holder.get("pid")
         who = f"process {pid} on host {host!r}" if holder else "another process"
-        fix = "Wait until that one ends, stop it, or name another run."
+        fix = "Wait until that process ends, stop it, or choose another run."
         if self._by_content:
-            fix += f" If it has ended without saying so, remove {str(self._path)!r}."
+            fix += f" If it has already ended, remove {str(self._path)!r}."
         return RunLockedError(
-            f"Received the run {str(self.folder)!r}, which is in use by {who}. "
-            f"Expected a run that no other process uses. {fix}",
+            f"The run {str(self.folder)!r} is in use by {who}. Expected a run that no other "
+            f"process uses. {fix}",
             host=host,
             pid=pid,
         )
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds a run's lock. Changes nothing in the folder."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # A file system without `flock`.
+        with contextlib.suppress(OSError):
+            return _may_hold(_read(file))
+    finally:
+        os.close(file)
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process with this id runs on this machine."""
+    if pid <= 0:  # For `kill`, these are groups of processes.
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended but keeps its id, because its parent has not waited for it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # This system has no /proc.
+        return False
+    # The process's name, in parentheses, may itself hold spaces and parentheses.
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
 def _read(file: int) -> dict[str, Any]:
-    """Who holds the lock; nothing if the file does not say."""
+    """Who holds the lock; an empty dict if the file does not say."""
     try:
         content = json.loads(os.pread(file, 4096, 0))
     except ValueError:
@@ -225,7 +266,7 @@ def _may_hold(holder: dict[str, Any]) -> bool:
 
 
 def _leave_to_parent() -> None:
-    """A forked child has a copy of the descriptor, which would hold the lock after the parent."""
+    """Closes the locks that a forked child inherited: it would hold them longer than its parent."""
     for lock in list(_held):
         if lock._file is not None:
             os.close(lock._file)

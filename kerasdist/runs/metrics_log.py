@@ -1,46 +1,159 @@
-"""metrics.jsonl: one object per logged step and epoch, and which epoch was the best."""
+"""metrics.jsonl: writes, reads and interprets one JSON object per logged step or epoch."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs.folder import METRICS
+from kerasdist.runs.atomic import as_json, write_bytes
+from kerasdist.runs.file_names import METRICS
 
+# One line of the file: `{"kind": "step" or "epoch", "step": 120, "epoch": 3, "loss": 0.5, ...}`.
+Line = Mapping[str, Any]
+
+STEP, EPOCH = "step", "epoch"
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
+# Logged values that are not metrics.
+_NOT_METRICS = {"kind", "step", "epoch", "learning_rate", "examples_per_second", "input_wait"}
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best value of a metric, and the epoch that reached it."""
+
+    value: float
+    epoch: int
+
+
+def append(run: Path, fields: Line) -> None:
+    """Appends one object to the log: the whole line, or nothing."""
+    line = (as_json(fields) + "\n").encode()
+    with open(run / METRICS, "ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def rewind(run: Path, step: int, epoch: int) -> None:
+    """Removes the lines that a run resumed after `step` and `epoch` will log again."""
+    path = run / METRICS
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    kept = b"".join(
+        text + b"\n"
+        for text in content.splitlines()
+        if (line := _parsed(text)) is not None and _is_done(line, step, epoch)
+    )
+    if content.startswith(kept):  # The usual case. It works on a full disk, too.
+        os.truncate(path, len(kept))
+    else:
+        write_bytes(path, kept)
+
+
+def _is_done(line: Line, step: int, epoch: int) -> bool:
+    if line.get("kind") == EPOCH:
+        return (count(line.get("epoch")) or 0) <= epoch
+    return bool(line["step"] <= step)
+
+
+def read(run: Path, *, last_steps: int | None = None) -> list[Line]:
+    """The lines of a run's log, in order; none if there is no log.
+
+    Args:
+        run: The run's folder.
+        last_steps: Of the logged steps, read only about so many at the end. All epochs are read.
+    """
+    try:
+        texts = (run / METRICS).read_bytes().splitlines()
+    except OSError:
+        return []
+    if last_steps is not None:
+        # Parsing takes most of the time, so lines are filtered before it.
+        texts = [t for t in texts[:-last_steps] if b'"epoch"' in t] + texts[-last_steps:]
+    return [line for text in texts if (line := _parsed(text)) is not None]
+
+
+def _parsed(text: bytes) -> Line | None:
+    try:
+        line = json.loads(text)
+    except ValueError:  # Half a line: the run was killed while it wrote it.
+        return None
+    return line if isinstance(line, dict) and count(line.get("step")) is not None else None
+
+
+def of_kind(lines: Iterable[Line], kind: str) -> tuple[Line, ...]:
+    """The lines of steps (`STEP`) or of epochs (`EPOCH`)."""
+    return tuple(line for line in lines if line.get("kind") == kind)
+
+
+def last_step(run: Path) -> int:
+    """The highest logged step; 0 if there is none."""
+    return max((line["step"] for line in read(run)), default=0)
 
 
 def is_higher_better(name: str) -> bool:
-    """Whether a logged value is the better the higher it is, by its name."""
+    """Whether a higher value of a metric is better. The metric's name decides."""
     return any(word in name for word in _HIGHER_IS_BETTER)
 
 
-def monitored(logs: Mapping[str, Any], monitor: str | None) -> str:
-    """The name of the value that decides what is best."""
+def monitored(logs: Line, monitor: str | None) -> str:
+    """The name of the metric that decides which epoch is best."""
     return monitor or ("val_loss" if "val_loss" in logs else "loss")
 
 
-def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, dict[str, Any]] | None:
-    """The name that decides, and what was logged at the end of the best epoch."""
-    epochs = [logs for logs in _logged(run) if logs.get("kind") == "epoch"]
-    if not epochs:
-        return None
-    name = monitored(epochs[-1], monitor)
-    known = [logs for logs in epochs if isinstance(logs.get(name), float)]
-    if not known:
-        return None
-    choose = max if is_higher_better(name) else min
-    return name, choose(known, key=lambda logs: logs[name])
+def best(epochs: Sequence[Line], name: str) -> Best | None:
+    """The best finite value of a metric over the epochs; the first of equal values."""
+    found = [
+        Best(value, count(line.get("epoch")) or 0)
+        for line in epochs
+        if (value := finite(line.get(name))) is not None
+    ]
+    pick = max if is_higher_better(name) else min
+    return pick(found, key=lambda each: each.value) if found else None
 
 
-def _logged(run: Path) -> Iterator[dict[str, Any]]:
-    try:
-        lines = (run / METRICS).read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError):  # half a line, of a run that was killed
-            yield json.loads(line)
+def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, Best] | None:
+    """The name of the monitored metric, and its best value in a run."""
+    epochs = of_kind(read(run), EPOCH)
+    name = monitored(epochs[-1], monitor) if epochs else ""
+    found = best(epochs, name)
+    return None if found is None else (name, found)
+
+
+def metrics_of(values: Line, ignored: Collection[str] = _NOT_METRICS) -> dict[str, Any]:
+    """The metrics among logged values, without lists of values. None stands for NaN or infinity."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in ignored and (value is None or _is_number(value))
+    }
+
+
+def curve(lines: Sequence[Line], name: str) -> list[tuple[float, float | None]]:
+    """`(step, value)` for the lines that log a value; None where it was not finite."""
+    return [(float(line["step"]), finite(line[name])) for line in lines if name in line]
+
+
+def count(value: Any) -> int | None:
+    """The value if it is a whole number, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def finite(value: Any) -> float | None:
+    """The value as a float if it is a finite number, else None."""
+    return float(value) if _is_number(value) and math.isfinite(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,8 +1,8 @@
-"""Keeps a run in its own folder: made again if it is lost, left alone if it is another's.
+"""Makes sure that a run writes only to its own folder, and makes the folder again if it is lost.
 
-A training lasts for days, and meanwhile somebody may remove the folder of the run, move it away or
-put another one in its place. What is written by path would then be lost, or land in a folder that
-belongs to somebody else. Whoever writes to a run therefore calls `ensure` first.
+Training can take days. Meanwhile somebody may remove the run's folder, move it away, or put another
+one in its place. Files written by path would then be lost, or end up in a folder that belongs to
+somebody else. So whoever writes to a run calls `ensure` first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import os
 import threading
 from pathlib import Path
 
-from kerasdist.runs.lock import LOCK, RunLock
+from kerasdist.runs.atomic import write_bytes
+from kerasdist.runs.file_names import DESCRIPTION, LOCK
+from kerasdist.runs.lock import RunLock
 
-# Written when a run begins. Without the first the folder is no run that can go on.
-DESCRIPTION = ("config.json", "model.json", "environment.json")
-
-# By absolute path. They stay after the run: its result is written when it has given up the folder.
+# By absolute path. They stay after the run: its result is written after the folder is given up.
 _known: dict[Path, OwnFolder] = {}
 
 
@@ -26,14 +25,14 @@ class NotOwnFolderError(OSError):
     """Something else is where the run's folder was."""
 
     def __init__(self, path: Path):
-        super().__init__(errno.EEXIST, "something else is there now, which is left alone", path)
+        super().__init__(errno.EEXIST, "something else is there now, and is left alone", path)
 
 
 class OwnFolder:
-    """The folder of a run that this process has locked (see `kerasdist.locks`).
+    """The folder of a run that this process has locked (see `kerasdist.runs.lock`).
 
     Attributes:
-        times_lost: How often it was made again.
+        times_lost: How often it was lost and made again.
 
     Example:
         >>> import shutil, tempfile
@@ -45,11 +44,11 @@ class OwnFolder:
         >>> folder.close()
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path).absolute()
         self.times_lost = 0
         self._guard = threading.Lock()
-        # Open, so that no other folder gets the number of a removed one.
+        # Kept open, so that no new folder gets the inode number of a removed one.
         self._descriptors: list[int] = []
         self._identities: list[tuple[int, int]] = []
         self._lock: RunLock | None = None
@@ -66,8 +65,8 @@ class OwnFolder:
         """Makes the folder again if it is gone, with its lock and its description.
 
         Raises:
-            OSError: If that fails; `NotOwnFolderError` if something else is there.
-            RunLockedError: If another process has taken the run meanwhile.
+            OSError: If that fails; `NotOwnFolderError` if something else is in its place.
+            RunLockedError: If another process has locked the run in the meantime.
         """
         with self._guard:
             found = _identity(self.path)
@@ -82,7 +81,7 @@ class OwnFolder:
                 self._describe()
 
     def close(self) -> None:
-        """Gives up a folder that was made again. Afterwards none is made."""
+        """Gives up the folder. After this, `ensure` does not make it again."""
         with self._guard:
             self._is_closed = True
             if self._lock is not None:
@@ -101,12 +100,12 @@ class OwnFolder:
     def _make_again(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.path.mkdir()  # Fails if another process is quicker: then the folder is its own.
+            self.path.mkdir()  # Fails if another process is quicker: the folder is then theirs.
         except FileExistsError:
             raise NotOwnFolderError(self.path) from None
         self.times_lost += 1
         self._add()
-        # Before the lock: a folder with a lock alone could be neither continued nor begun.
+        # Before the lock: a folder that holds only a lock is neither a run nor empty.
         self._describe()
 
     def _take_lock(self) -> None:
@@ -121,13 +120,11 @@ class OwnFolder:
     def _describe(self) -> None:
         for name, content in self._description.items():
             if not (self.path / name).exists():
-                draft = self.path / f".{name}.tmp"
-                draft.write_bytes(content)
-                os.replace(draft, self.path / name)
+                write_bytes(self.path / name, content)
 
 
 def ensure(path: Path) -> None:
-    """Of a run that this process trains or has trained: see `OwnFolder.ensure`."""
+    """Calls `OwnFolder.ensure` if this process trains, or has trained, a run in this folder."""
     folder = _known.get(path.absolute())
     if folder is not None:
         folder.ensure()

@@ -1,35 +1,21 @@
-"""What the files of a run's folder say, whole or in part, without TensorFlow."""
+"""Reads all files of a run's folder into one object, without TensorFlow."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import math
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs import folder
-from kerasdist.runs.lock import LOCK
-from kerasdist.runs.metrics_log import is_higher_better, monitored
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs import metrics_log
+from kerasdist.runs.catalog import current_status, read_object
+from kerasdist.runs.file_names import CONFIG, ENVIRONMENT, EVALUATION, MODEL, RESULT
+from kerasdist.runs.metrics_log import Best, Line, count, finite, metrics_of
 
-EVALUATION = "evaluation.json"
-# Of the logged values, these are no metrics.
-_NO_METRICS = {"kind", "step", "epoch", "learning_rate", "examples_per_second", "input_wait"}
-_NO_RESULTS = {"steps", "epochs", "examples_seen", "examples_per_second"}
-# Of the lines of steps, so many at the end are read where not all are wanted.
+# Numbers in result.json that are not metrics.
+_NOT_METRICS = {"steps", "epochs", "examples_seen", "examples_per_second"}
+# How many of the last logged steps are read if not all are wanted.
 _LAST_STEPS = 20
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best value of a metric, and the epoch it is of."""
-
-    value: float
-    epoch: int
 
 
 @dataclass(frozen=True)
@@ -42,8 +28,8 @@ class Run:
     result: Mapping[str, Any]
     model: Mapping[str, Any]
     evaluation: Mapping[str, Any]
-    steps: tuple[Mapping[str, Any], ...]
-    epochs: tuple[Mapping[str, Any], ...]
+    steps: tuple[Line, ...]
+    epochs: tuple[Line, ...]
     status: str
 
     @property
@@ -57,74 +43,66 @@ class Run:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        return _mapping(self.config.get("options"))
+        """The options of the command that started the run."""
+        options = self.config.get("options")
+        return options if isinstance(options, Mapping) else {}
 
     @property
     def started(self) -> str | None:
-        """When it was started the last time, in ISO 8601."""
+        """When the run was last started, in ISO 8601."""
         time = self.environment.get("time")
         return time if isinstance(time, str) else None
 
     @property
     def num_steps(self) -> int:
+        """How many steps are done."""
         logged = [line["step"] for line in (*self.steps[-1:], *self.epochs[-1:])]
-        return max([*logged, _count(self.result.get("steps")) or 0])
+        return max([*logged, count(self.result.get("steps")) or 0])
 
     @property
     def num_epochs(self) -> int | None:
-        known = _count(self.result.get("epochs")) if self.status == "finished" else None
+        """How many epochs are done; None if there is no record of any."""
+        known = count(self.result.get("epochs")) if self.status == "finished" else None
         return known if known is not None else self._last_epoch()
 
     def _last_epoch(self) -> int | None:
-        return _count(self.epochs[-1].get("epoch")) if self.epochs else None
+        return count(self.epochs[-1].get("epoch")) if self.epochs else None
 
     @property
     def rate(self) -> float | None:
-        """Examples a second."""
+        """Examples per second."""
         rates = [self.result.get("examples_per_second")]
         rates += [line.get("examples_per_second") for line in reversed(self.steps)]
-        return next((number for rate in rates if (number := _finite(rate)) is not None), None)
+        return next((number for rate in rates if (number := finite(rate)) is not None), None)
 
     @property
     def devices(self) -> list[str]:
+        """The names of the devices it was trained on."""
         found = self.result.get("devices") or self.environment.get("devices")
         return [str(name) for name in found] if isinstance(found, list) else []
 
     @property
     def metric_names(self) -> list[str]:
-        """Of all epochs, in the order in which they appeared; without lists of values."""
-        names = {
-            name: None
-            for line in self.epochs
-            for name, value in line.items()
-            if _is_metric(name, value, _NO_METRICS)
-        }
-        return list(names)
+        """The names of all logged metrics, in the order in which they first appeared."""
+        return list({name: None for line in self.epochs for name in metrics_of(line)})
 
     @property
     def final(self) -> dict[str, float | None]:
-        """The metrics at the end, or after the last epoch there was."""
-        source = self.result if self.status == "finished" else {}
-        logged = {k: v for k, v in source.items() if _is_metric(k, v, _NO_RESULTS)}
+        """The metrics at the end of the run, or after its last epoch so far."""
+        logged = metrics_of(self.result, _NOT_METRICS) if self.status == "finished" else {}
         if not logged and self.epochs:
-            logged = {k: v for k, v in self.epochs[-1].items() if _is_metric(k, v, _NO_METRICS)}
-        return {name: _finite(value) for name, value in logged.items()}
+            logged = metrics_of(self.epochs[-1])
+        return {name: finite(value) for name, value in logged.items()}
 
     @property
     def monitor(self) -> str:
-        """The value that decides about best.keras."""
+        """The name of the metric that decides which model best.keras holds."""
         chosen = self.options.get("monitor")
-        return monitored(self.final, str(chosen) if chosen else None)
+        return metrics_log.monitored(self.final, str(chosen) if chosen else None)
 
     def best(self, name: str) -> Best | None:
-        """The best value of a metric over the epochs; the first of equal ones."""
-        found = [
-            Best(value, _count(line.get("epoch")) or 0)
-            for line in self.epochs
-            if (value := _finite(line.get(name))) is not None
-        ]
-        pick = max if is_higher_better(name) else min
-        return pick(found, key=lambda best: best.value) if found else None
+        """The best value of a metric over the epochs; the first of equal values."""
+        return metrics_log.best(self.epochs, name)
 
 
 def read(path: Path, *, status: str | None = None, whole: bool = True) -> Run:
@@ -132,92 +110,19 @@ def read(path: Path, *, status: str | None = None, whole: bool = True) -> Run:
 
     Args:
         path: The run's folder.
-        status: How it stands, for one who knows better than the files: a run that goes on still
-            has the result of its last end.
-        whole: Whether every logged step is wanted, and what only a page shows.
+        status: The run's status, if the caller knows better than the files: a run that continues
+            still has the result of its last end.
+        whole: Whether to read every logged step, and the files that only a page shows.
     """
-    lines = list(_lines(path / folder.METRICS, whole))
+    lines = metrics_log.read(path, last_steps=None if whole else _LAST_STEPS)
     return Run(
         path=path,
-        config=_object(path / folder.CONFIG),
-        environment=_object(path / folder.ENVIRONMENT),
-        result=_object(path / folder.RESULT),
-        model=_object(path / folder.MODEL) if whole else {},
-        evaluation=_object(path / EVALUATION) if whole else {},
-        steps=tuple(line for line in lines if line.get("kind") == "step"),
-        epochs=tuple(line for line in lines if line.get("kind") == "epoch"),
-        status=status or status_of(path),
+        config=read_object(path / CONFIG),
+        environment=read_object(path / ENVIRONMENT),
+        result=read_object(path / RESULT),
+        model=read_object(path / MODEL) if whole else {},
+        evaluation=read_object(path / EVALUATION) if whole else {},
+        steps=metrics_log.of_kind(lines, metrics_log.STEP),
+        epochs=metrics_log.of_kind(lines, metrics_log.EPOCH),
+        status=status or current_status(path),
     )
-
-
-def status_of(path: Path) -> str:
-    """result.json's status, "running", or "unfinished" for a run that nobody trains."""
-    return "running" if _is_held(path / LOCK) else folder.status(path)
-
-
-def _is_held(lock: Path) -> bool:
-    """Whether a process holds a run's lock, without changing its file."""
-    try:
-        with open(lock, "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            except OSError:  # A file system without locks: the content decides.
-                holder = json.loads(file.read(4096))
-                is_here = holder["host"] == socket.gethostname()
-                return bool(is_here and is_alive(int(holder["pid"])))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return False
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _lines(path: Path, whole: bool) -> Iterator[dict[str, Any]]:
-    try:
-        texts = path.read_bytes().splitlines()
-    except OSError:
-        return
-    if not whole:
-        # Told apart before they are parsed, which takes most of the time.
-        texts = [t for t in texts[:-_LAST_STEPS] if b'"epoch"' in t] + texts[-_LAST_STEPS:]
-    for text in texts:
-        try:
-            line = json.loads(text)
-        except ValueError:  # Half a line, of a run that was killed.
-            continue
-        if isinstance(line, dict) and _count(line.get("step")) is not None:
-            yield line
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if _is_number(value) and math.isfinite(value) else None
-
-
-def _is_metric(name: str, value: Any, left_out: set[str]) -> bool:
-    """Also one that was not finite: a null, or what other writers of JSON make of it."""
-    return name not in left_out and (value is None or _is_number(value))
-
-
-def curve(lines: tuple[Mapping[str, Any], ...], name: str) -> list[tuple[float, float | None]]:
-    """`(step, value)` of the lines that log a value; None where it was not finite."""
-    return [(float(line["step"]), _finite(line[name])) for line in lines if name in line]

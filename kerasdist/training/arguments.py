@@ -1,8 +1,9 @@
-"""Checks of `fit`'s arguments that need neither the model nor the data's contents."""
+"""Checks of the arguments of `fit` that need neither the model nor the data."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,7 +13,7 @@ from kerasdist.errors import KerasdistError
 
 
 def check_counts(**counts: Any) -> None:
-    """Each must be None or a whole number of at least 1."""
+    """Each must be a whole number of at least 1. All but `epochs` can be None."""
     for name, value in counts.items():
         if value is None and name != "epochs":
             continue
@@ -24,12 +25,12 @@ def check_counts(**counts: Any) -> None:
 
 
 def capped_epochs(epochs: int) -> int:
-    """No more than `keras.config.set_max_epochs` allows, which is for short trials."""
+    """At most `keras.config.max_epochs()`, with a warning. That limit is for short trials."""
     return _capped("epochs", epochs, keras.config.max_epochs())
 
 
 def capped_steps(name: str, steps: int | None) -> int | None:
-    """No more than `keras.config.set_max_steps_per_epoch` allows."""
+    """At most `keras.config.max_steps_per_epoch()`, with a warning."""
     return _capped(name, steps, keras.config.max_steps_per_epoch())
 
 
@@ -37,8 +38,8 @@ def _capped(name: str, value: Any, most: int | None) -> Any:
     if not most or (value is not None and value <= most):
         return value
     warnings.warn(
-        f"`{name}` is {most}: `keras.config` (or an environment variable of Keras) limits it.",
-        stacklevel=4,
+        f"`{name}` is {most}: `keras.config` (or a Keras environment variable) limits it.",
+        stacklevel=5,
     )
     return most
 
@@ -47,9 +48,9 @@ def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     """`None`, one callback, or callbacks nested in lists, as one list."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         raise KerasdistError(
-            "Received a `keras.callbacks.CallbackList` as `callbacks`, which is tied to a model "
-            "and to parameters already. Expected a list of callbacks. Give its own list: "
-            "`callbacks=mine.callbacks`."
+            "Received a `keras.callbacks.CallbackList` as `callbacks`, which already belongs to a "
+            "model. Expected a list of callbacks. Pass the list inside it: "
+            "`callbacks=my_list.callbacks`."
         )
     found = [] if callbacks is None else keras.tree.flatten(callbacks)
     for callback in found:
@@ -63,8 +64,8 @@ def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     return found
 
 
-def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> None:
-    """`BackupAndRestore` restores a model at the beginning of an epoch, and nothing else."""
+def check_backup(callbacks: Sequence[keras.callbacks.Callback], **others: Any) -> None:
+    """`BackupAndRestore` restores only the model, and only at the start of an epoch."""
     if not any(isinstance(c, keras.callbacks.BackupAndRestore) for c in callbacks):
         return
     reasons = {
@@ -78,8 +79,8 @@ def check_backup(callbacks: list[keras.callbacks.Callback], **others: Any) -> No
             what = "several workers" if name == "workers" else f"`{name}`"
             raise KerasdistError(
                 f"Received the callback `BackupAndRestore` together with {what}: {reason}. "
-                "Expected one way to continue a training. Leave the callback out, and give "
-                "`run_dir`: the same command then continues where it stopped, also within an epoch."
+                "Expected one way to resume. Remove the callback and set `run_dir`: the same call "
+                "then resumes where it stopped, even within an epoch."
             )
 
 
@@ -89,12 +90,12 @@ def is_on(name: str, value: Any) -> bool:
     if value in (False, "off"):
         return False
     raise KerasdistError(
-        f"Received `{name}={value!r}`. Expected True, False, 'on' or 'off'. Leave it out for 'off'."
+        f"Received `{name}={value!r}`. Expected True, False, 'on' or 'off'. The default is off."
     )
 
 
 def check_folder(run_dir: Any, **wishes: Any) -> None:
-    """What is written to a run's folder needs one."""
+    """Some options write into the run's folder, so they need `run_dir`."""
     for name, value in wishes.items():
         if value is not None and run_dir is None:
             raise KerasdistError(
@@ -116,17 +117,17 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         )
     if on_nan not in ("stop", "skip"):
         raise KerasdistError(
-            f"Received `on_nan={on_nan!r}`. Expected 'stop' or 'skip'. Leave it out to stop."
+            f"Received `on_nan={on_nan!r}`. Expected 'stop' or 'skip'. The default is 'stop'."
         )
     if seed is not None and (not _is_whole(seed) or not 0 <= seed < 2**63):
         raise KerasdistError(
-            f"Received `seed={seed!r}`. Expected a whole number from 0 on. Give for example "
+            f"Received `seed={seed!r}`. Expected a whole number of at least 0. Give for example "
             "`seed=1`."
         )
 
 
 def check_class_weight(class_weight: Any) -> None:
-    """A weight from 0 on for each class number."""
+    """Class numbers with weights of at least 0."""
     if class_weight is None:
         return
     is_dict = isinstance(class_weight, dict)
@@ -137,7 +138,7 @@ def check_class_weight(class_weight: Any) -> None:
     ):
         raise KerasdistError(
             f"Received `class_weight={class_weight!r}`. Expected a dict of class numbers and "
-            "weights from 0 on. Give for example `class_weight={0: 1.0, 1: 5.0}`."
+            "weights of at least 0. Give for example `class_weight={0: 1.0, 1: 5.0}`."
         )
 
 
@@ -147,46 +148,3 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_stream(
-    stream: Any,
-    shards: int,
-    epochs: int,
-    steps: int | None,
-    steps_per_epoch: int | None,
-    deterministic: bool,
-) -> None:
-    """What the data's form rules out."""
-    if stream.batch_size is not None and shards > stream.batch_size:
-        raise KerasdistError(
-            f"Received `batch_size={stream.batch_size}` and {shards} shards. Expected at least one "
-            "example a shard. Use a larger batch, fewer shards or fewer devices."
-        )
-    if steps is None and steps_per_epoch is None:
-        check_ends(stream, "data", "steps_per_epoch")
-        check_readable(stream, "data", epochs)
-    if deterministic and stream.num_threads > 1:
-        raise KerasdistError(
-            f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "
-            "whose order is not the same every time. Expected one. Use `reader_threads=1`."
-        )
-
-
-def check_ends(stream: Any, name: str, argument: str) -> None:
-    """Endless data needs a number of steps, which nobody gave."""
-    if stream.is_endless:
-        raise KerasdistError(
-            f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
-            f"Give for example `{argument}=1000`."
-        )
-
-
-def check_readable(stream: Any, name: str, num_passes: int) -> None:
-    """A generator object has one pass in it."""
-    if stream.is_one_shot and num_passes > 1:
-        raise KerasdistError(
-            f"Received `{name}`, a generator that can be read only once, and "
-            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator "
-            "for each epoch. Pass the function itself, not its result."
-        )

@@ -1,9 +1,8 @@
-"""Keras callbacks around the engine: they see the caller's model up to date, and may change it."""
+"""Keras callbacks around the engine: they see an up-to-date model and can change it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ import numpy as np
 
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
+from kerasdist.runs.atomic import write_text
 
-# What Keras's own callbacks remember between epochs; their settings are the caller's.
+# What Keras's own callbacks remember between epochs. Other attributes are settings.
 _STATE: dict[type, tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
@@ -27,7 +27,7 @@ _STATE: dict[type, tuple[str, ...]] = {
 }
 
 
-# These write files, which only the chief of several workers does.
+# These write files. Of several workers, only the chief does.
 _WRITERS = (
     keras.callbacks.CSVLogger,
     keras.callbacks.ModelCheckpoint,
@@ -35,12 +35,12 @@ _WRITERS = (
 )
 
 
-# What callbacks set on the model to end `fit`, `evaluate` or `predict`.
+# What a callback sets on the model to stop `fit`, `evaluate` or `predict`.
 _STOPS = ("stop_training", "stop_evaluating", "stop_predicting")
 
 
 class Hooks:
-    """Calls Keras's hooks. Values go to the caller's objects before, and come back after."""
+    """Calls Keras's hooks. The caller's variables are updated before, and read again after."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class Hooks:
         self._is_shared = bool(callbacks) and engine.placement.workers is not None
         self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
         self.history = keras.callbacks.History()
-        # A list with a history in it becomes the model's: Keras does so in `fit` alone.
+        # A list with a history becomes `model.history`: in Keras, only `fit` does that.
         members = [*self._callbacks, self.history] if has_history else self._callbacks
         self._list = keras.callbacks.CallbackList(members, model=engine.model, **params)
-        # Of all of them: workers take the same steps in one call.
+        # Of all callbacks, because all workers must run the same steps per call.
         self.every_train_batch = any(pure.wants_batches(c, "train") for c in callbacks)
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
         self.every_predict_batch = any(pure.wants_batches(c, "predict") for c in callbacks)
@@ -84,28 +84,28 @@ class Hooks:
             self._begun = None
         with self._visible():
             getattr(self._list, hook)(*args)
-        if self._is_shared:  # One that stops the training stops it everywhere.
+        if self._is_shared:  # A callback that stops one worker stops all of them.
             model = self._engine.model
             own = [bool(getattr(model, name, False)) for name in _STOPS]
             stops = self._engine.placement.of_all(*own).max(axis=0)
             for name, stop in zip(_STOPS, stops.tolist(), strict=True):
                 setattr(model, name, bool(stop))
 
-    def batch(self, hook: str, index: int, logs: dict | None = None) -> None:
-        """Calls a batch hook where some callback asks for it."""
+    def batch(self, hook: str, index: int, logs: dict[str, Any] | None = None) -> None:
+        """Calls a batch hook if some callback uses it."""
         wanted = {
             "train": self.every_train_batch,
             "test": self.every_test_batch,
             "predict": self.every_predict_batch,
         }[hook.split("_")[1]]
-        # A batch that turned out to be of the next pass over the data is begun once.
+        # The batch can turn out to belong to the next pass over the data: begin it only once.
         if not wanted or self._begun == (hook, index):
             return
         self._begun = (hook, index)
         self.call(hook, index, logs)
 
     def state(self) -> dict[str, np.ndarray]:
-        """What callbacks remember from epoch to epoch, as arrays (a best value may be infinite)."""
+        """What callbacks remember between epochs, as arrays (a best value can be infinite)."""
         arrays = {}
         for i, name, value in self._remembered():
             values = value if isinstance(value, list) else [value]
@@ -115,7 +115,7 @@ class Hooks:
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts `state` back. After `on_train_begin`, which resets it."""
+        """Restores `state`. Call it after `on_train_begin`, which resets it."""
         lists: dict[tuple[int, str], list[np.ndarray]] = {}
         for key in sorted(k for k in arrays if k.startswith("callbacks/")):
             _, number, name, *item = key.split("/")
@@ -130,7 +130,7 @@ class Hooks:
 
     def _remembered(self) -> Iterator[tuple[int, str, Any]]:
         for i, callback in enumerate(self._callbacks):
-            # Of a callback of the caller's: the numbers that training changed. Others are settings.
+            # Of a custom callback: the numbers that the training changed. Others are settings.
             own = tuple(
                 name
                 for name, value in vars(callback).items()
@@ -145,14 +145,14 @@ class Hooks:
                     yield i, name, value
 
     def rewind_logs(self, epoch: int) -> None:
-        """Before `on_train_begin` of a resumed run: CSV files go on after the epochs done."""
+        """Before `on_train_begin` of a resumed run: CSV files keep the finished epochs."""
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 callback.append = True
                 _keep_epochs(Path(callback.filename).resolve(), callback.sep, epoch)
 
     def accept_not_finite(self, index: int, loss: float) -> bool:
-        """Whether a `TerminateOnNaN` callback takes care of a loss that is not finite."""
+        """Whether a `TerminateOnNaN` callback handles a loss that is not finite."""
         watchers = [c for c in self._callbacks if isinstance(c, keras.callbacks.TerminateOnNaN)]
         for callback in watchers:
             callback.on_batch_end(index, {"loss": loss})
@@ -164,13 +164,10 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
-    """Leaves out the rows of epochs that will come again."""
+    """Removes the rows of epochs that will be trained again."""
     if not path.is_file():
         return
     header, *rows = path.read_text().splitlines() or [""]
     column = header.split(separator).index("epoch") if "epoch" in header else 0
     kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
-    # Beside it and renamed: a kill in the middle leaves the old rows or the new ones.
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text("\n".join([header, *kept]) + "\n")
-    os.replace(draft, path)
+    write_text(path, "\n".join([header, *kept]) + "\n")

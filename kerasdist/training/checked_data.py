@@ -1,37 +1,58 @@
-"""Data that was checked with its model: what `fit` and `evaluate` look at before they compile."""
+"""Data that was checked with its model, before anything is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import keras
 
-from kerasdist.data.feed import Feed, element_spec, preparation
+from kerasdist.data.augmentation import element_spec, first_batch
+from kerasdist.data.feed import Feed
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, refusals
+from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
 from kerasdist.models.verdicts import state_rules
+from kerasdist.training.options import DataSource
+from kerasdist.training.plan import Plan
 
 DEFAULT_TEST_BATCH_SIZE = 128
+
+
+@dataclass(frozen=True)
+class CheckedData:
+    """A feed, what a trace of the model on its batches found, and rules for the model's state."""
+
+    feed: Feed
+    findings: Findings
+    rules: Mapping[int, str]
+
+    @property
+    def stream(self) -> Stream:
+        return self.feed.stream
 
 
 def inspect(
     model: keras.Model,
     stream: Stream,
     name: str,
-    augment: Callable | None = None,
+    augment: Callable[..., Any] | None = None,
     *,
     to_train: bool = True,
     allow_nan: bool = False,
     class_weight: dict[int, float] | None = None,
-) -> inspection.Findings:
+) -> Findings:
+    """Builds the model for the data if necessary, traces it, and checks arrays."""
     spec = element_spec(stream, augment)
     if spec is None:
         raise KerasdistError(
-            f"Received `{name}` without a single batch. Expected at least one. Check how it is "
-            "read."
+            f"`{name}` has no batches. Expected at least one. Check how the data is read."
         )
     findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
     if stream.arrays is not None:
@@ -39,18 +60,67 @@ def inspect(
     return findings
 
 
-def feed_to_test(
-    stack,
-    model,
-    data,
-    name: str,
+def training_data(
+    stack: contextlib.ExitStack,
+    model: keras.Model,
+    source: DataSource,
+    plan: Plan,
     placement: Placement,
-    shards: int,
     *,
-    batch_size: int | None = None,
-    default_batch_size: int | None = None,
-    allow_nan: bool = False,
-):
+    shards: int,
+    seed: int,
+    deterministic: bool,
+) -> CheckedData:
+    """The data that `fit` trains on. The `stack` closes it."""
+    augment = source.augment
+    stream = open_stream(
+        source.data, batch_size=source.batch_size, shuffle=source.shuffle, seed=seed
+    )
+    stack.callback(stream.close)
+    check_stream(stream, shards, plan, deterministic)
+    refusals.refuse_stateful(model, shards)
+    findings = inspect(
+        model,
+        stream,
+        "data",
+        augment,
+        allow_nan=source.allow_nan,
+        class_weight=source.class_weight,
+    )
+    refusals.warn_if_frozen(model)
+    refusals.refuse_random(model, findings.random_operations if deterministic else ())
+    rules = state_rules(
+        model, lambda: first_batch(stream, augment), findings, shards, training=True
+    )
+    prepare = preparation(
+        model,
+        stream,
+        labels=findings.labels,
+        name="data",
+        augment=augment,
+        seed=seed,
+        share=placement.share(shards),
+        needs_whole=findings.gather_metrics,
+        allow_nan=source.allow_nan,
+    )
+    feed = Feed(stream, prepare=prepare, takes_rows=not placement.is_gpu)
+    stack.callback(feed.close)
+    return CheckedData(feed, findings, rules)
+
+
+def test_data(
+    stack: contextlib.ExitStack,
+    model: keras.Model,
+    data: Any,
+    placement: Placement,
+    *,
+    name: str,
+    shards: int,
+    batch_size: int | None = None,  # noqa: PT028
+    default_batch_size: int | None = None,  # noqa: PT028
+    allow_nan: bool = False,  # noqa: PT028
+) -> CheckedData:
+    """Data to compute metrics on, for validation and `evaluate`. The `stack` closes it."""
     stream = open_stream(
         data,
         batch_size=batch_size,
@@ -72,4 +142,99 @@ def feed_to_test(
     )
     feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
     stack.callback(feed.close)
-    return feed, findings, rules
+    return CheckedData(feed, findings, rules)
+
+
+def validation_data(
+    stack: contextlib.ExitStack,
+    model: keras.Model,
+    source: DataSource,
+    plan: Plan,
+    placement: Placement,
+    *,
+    shards: int,
+    batch_size: int | None,
+) -> CheckedData | None:
+    """The data that `fit` validates on, if there is any."""
+    if source.validation_data is None:
+        return None
+    refusals.refuse_bypassed(model, "evaluate")
+    name = "validation_data"
+    checked = test_data(
+        stack,
+        model,
+        source.validation_data,
+        placement,
+        name=name,
+        shards=shards,
+        default_batch_size=batch_size,
+        allow_nan=source.allow_nan,
+    )
+    if source.validation_steps is None:
+        check_ends(checked.stream, name, "validation_steps")
+        check_readable(checked.stream, name, plan.epochs)
+    return checked
+
+
+def prediction_data(
+    stack: contextlib.ExitStack,
+    model: keras.Model,
+    data: Any,
+    placement: Placement,
+    *,
+    batch_size: int | None = None,
+) -> CheckedData:
+    """Data to compute outputs for, with or without targets. The `stack` closes it."""
+    stream = open_stream(data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE)
+    stack.callback(stream.close)
+    shards = placement.num_replicas
+    refusals.refuse_stateful(model, shards)
+    findings = inspection.build_for_prediction(model, stream.element_spec)
+    rules = state_rules(model, stream.first_batch, findings, shards, training=False)
+    prepare = preparation(
+        model,
+        stream,
+        labels=(),
+        name="data",
+        need_targets=False,
+        share=placement.share(shards),
+    )
+    feed = Feed(stream, prepare=prepare)
+    stack.callback(feed.close)
+    return CheckedData(feed, findings, rules)
+
+
+def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -> None:
+    """What the form of the data rules out."""
+    if stream.batch_size is not None and shards > stream.batch_size:
+        raise KerasdistError(
+            f"Received `batch_size={stream.batch_size}` and {shards} shards. Expected at least one "
+            "example per shard. Use a larger batch, fewer shards or fewer devices."
+        )
+    if plan.steps is None and plan.steps_per_epoch is None:
+        check_ends(stream, "data", "steps_per_epoch")
+        check_readable(stream, "data", plan.epochs)
+    if deterministic and stream.num_threads > 1:
+        raise KerasdistError(
+            f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "
+            "whose order is not the same every time. Expected one thread. Use `reader_threads=1`."
+        )
+
+
+def check_ends(stream: Stream, name: str, argument: str) -> None:
+    """Endless data needs a number of steps."""
+    if stream.is_endless:
+        raise KerasdistError(
+            f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
+            f"Give for example `{argument}=1000`."
+        )
+
+
+def check_readable(stream: Stream, name: str, num_passes: int) -> None:
+    """A generator object can be read only once."""
+    if stream.is_one_shot and num_passes > 1:
+        raise KerasdistError(
+            f"Received `{name}`, a generator that can be read only once, and "
+            f"`epochs={num_passes}`. Expected a generator function, which gives a new generator "
+            "for each epoch. Pass the function itself, not its result."
+        )

@@ -1,44 +1,30 @@
-"""Epochs and steps around the engine: training, validation, callbacks and logs."""
+"""The loop of a training: epochs and calls of the compiled step, in the order they happen."""
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from kerasdist.data.feed import Feed
-from kerasdist.devices.placement import Placement
-from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, SECONDS_PER_CALL, Outcome
+from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, Outcome
 from kerasdist.engine.engine import Engine
-from kerasdist.errors import DivergedError, KerasdistError
 from kerasdist.models import pure
-from kerasdist.runs import ownership
 from kerasdist.runs.checkpoints import Checkpoint
-from kerasdist.runs.checkpoints.recovery import Recovery
-from kerasdist.runs.folder import METRICS, RunFolder, weights_sha256
-from kerasdist.training.best_model import BestModel
+from kerasdist.runs.intervals import at_most
+from kerasdist.training import not_finite
 from kerasdist.training.callbacks import Hooks
-from kerasdist.training.plan import Plan
-from kerasdist.training.progress.bar import Reading
-from kerasdist.training.progress.profile import Profile
-from kerasdist.training.progress.reporter import Meter, Reporter
-from kerasdist.training.progress.tensorboard import Summaries
+from kerasdist.training.plan import Plan, Position
+from kerasdist.training.progress.watch import Watch
+from kerasdist.training.run import Run, Snapshot
 from kerasdist.training.signals import Interrupts, raise_for
 from kerasdist.training.validation import metric_results, reset_metrics
 
-# Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
-MOST_LEFT_OUT = 50
-# Steps in a row that `on_nan="skip"` leaves out.
-MOST_SKIPPED = 10
-
 
 class Loop:
-    """Epochs and steps around the engine, and what is told about them."""
+    """Trains epoch after epoch; between two calls it logs, saves and hears signals.
+
+    `begin`, then `train_epoch` and `end_epoch` while there are epochs left, then `end`.
+    """
 
     def __init__(
         self,
@@ -46,143 +32,104 @@ class Loop:
         feed: Feed,
         plan: Plan,
         hooks: Hooks,
-        reporter: Reporter,
-        folder: RunFolder | None,
-        log_every: int | None,
-        summaries: Summaries,
-        recovery: Recovery | None = None,
+        run: Run,
+        watch: Watch,
+        *,
         on_nan: str = "stop",
-        monitor: str | None = None,
-        saved: Checkpoint | None = None,
-        on_epoch: Callable[[], None] | None = None,
-        profile: Profile | None = None,
-        can_stop: bool = False,
     ):
         self._engine, self._feed, self._plan, self._hooks = engine, feed, plan, hooks
-        self._reporter, self._folder, self._log_every = reporter, folder, log_every
-        self._recovery, self._on_nan = recovery, on_nan
-        self._saved, self._summaries, self._on_epoch = saved, summaries, on_epoch
-        self._profile = profile or Profile(None, reporter)
-        self._best = BestModel(engine, folder, monitor, self._attempt)
-        self._unwritten_log: deque[dict[str, Any]] = deque()
-        self._interrupts, self._can_stop = Interrupts(), can_stop
+        self._run, self._watch, self._on_nan = run, watch, on_nan
+        self._is_chief = engine.placement.is_chief
         self._signal: int | None = None
-        self._meter = Meter()
-        self._logged_step = self._logged_epoch = self._meter.reading()
-        self._learning_rate: float | None = None
-        self._seconds_per_step: float | None = None
-        self._compiled: set[bool] = set()
-        self._left_out = 0
         self._ran_out = self._has_told_end = False
-        self._raw_digest: str | None = None
-        self._in_epoch = 0
-        self.step = 0
-        self.epoch = 0
-        self.examples = 0
-        self.logs: dict[str, Any] = {}
+        self.signals = Interrupts()
+        self.at = Position()
 
-    def train(self, validate: Callable[[], dict[str, Any]]) -> None:
-        with contextlib.ExitStack() as stack:
-            if self._can_stop:
-                stack.enter_context(self._interrupts.watching())
-            stack.enter_context(
-                self._reporter.training(
-                    epochs=self._plan.epochs,
-                    steps=self._plan.steps,
-                    epoch_steps=self._plan.epoch_steps,
-                    read_metrics=lambda: metric_results(self._engine),
-                )
-            )
-            stack.callback(self._profile.close)
-            self._train(validate)
+    @property
+    def step(self) -> int:
+        return self.at.step
 
-    def _train(self, validate: Callable[[], dict[str, Any]]) -> None:
-        saved = self._saved
-        self._go_to_start(saved)
-        self._engine.model.stop_training = False
-        self._engine.model.history = self._hooks.history
+    def begin(self, saved: Checkpoint | None) -> None:
+        """Goes to the start, or to where a checkpoint was taken."""
+        model = self._engine.model
+        if saved is None:
+            self._feed.open(0)
+            self._run.rewind(0, 0)  # A run may have been killed before its first checkpoint.
+            self._watch.rewind(0, epoch_ended=False)
+        else:
+            self._continue_from(saved)
+        model.stop_training = False
+        model.history = self._hooks.history
         self._hooks.call("on_train_begin")
         if saved is None:
-            self.epoch = pure.initial_epoch(self._engine.model)
-            self._feed.open(self._plan.pass_of(self.epoch))
+            self.at.epoch = pure.initial_epoch(model)
+            self._feed.open(self._plan.pass_of(self.at.epoch))
         else:
             self._hooks.restore(saved.arrays)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
-            self._engine.model.stop_training = saved.meta["stopped"]
-        while not self._is_done():
-            if self._in_epoch == 0:  # Else the run was resumed within the epoch.
-                self._hooks.call("on_epoch_begin", self.epoch)
-                reset_metrics(self._engine)
-            self._reporter.begin_epoch(self.epoch, self.step, self._in_epoch)
-            self._train_epoch()
-            self.logs = metric_results(self._engine)
-            self._reporter.metrics(self.logs)
-            self.logs |= {f"val_{name}": value for name, value in validate().items()}
-            self._reporter.epoch(
-                self.epoch, None if self._plan.steps else self._plan.epochs, self.logs
-            )
-            rates, self._logged_epoch = self._rates(self._logged_epoch), self._meter.reading()
-            names = {"step": self.step, "epoch": self.epoch + 1}
-            self._write_log(kind="epoch", **names, **{**rates, **self.logs})
-            if self._has_own_folder():
-                self._summaries.epoch(self.step, self.logs)
-            if self._in_epoch:  # Else the loss of no steps, which is 0, would be the best.
-                self._best.keep(self.logs)
-            self._hooks.call("on_epoch_end", self.epoch, dict(self.logs))
-            self.epoch += 1
-            self._in_epoch = 0
-            if self._on_epoch is not None:
-                self._on_epoch()
-            self._save_if_due(epoch_ended=True)
-        self._finish_saving()
-        self._finalize()
-        self._hooks.call("on_train_end", dict(self.logs))
+            model.stop_training = saved.meta["stopped"]
 
-    def _finalize(self) -> None:
-        """An optimizer with `use_ema` puts its averages into the weights, as at the end of Keras's
-        `fit`: into the caller's model. Checkpoints have the weights themselves to continue from."""
+    def has_epochs_left(self) -> bool:
+        is_done = self._plan.is_done(self.at.epoch, self.at.step)
+        return not (is_done or self._hooks.stop or self._ran_out)
+
+    def train_epoch(self) -> dict[str, Any]:
+        """Trains one epoch, or the rest of one, and returns its metrics."""
+        if self.at.in_epoch == 0:  # Otherwise the run was resumed within the epoch.
+            self._hooks.call("on_epoch_begin", self.at.epoch)
+            reset_metrics(self._engine)
+        self._watch.reporter.begin_epoch(self.at.epoch, self.at.step, self.at.in_epoch)
+        self._watch.meter.restart()
+        self._train_steps()
+        logs = metric_results(self._engine)
+        self._watch.reporter.metrics(logs)
+        return logs
+
+    def end_epoch(self, logs: dict[str, Any]) -> None:
+        """Logs an epoch, keeps the best model, calls the callbacks, saves."""
+        at = self.at
+        at.logs = logs
+        epochs = None if self._plan.steps else self._plan.epochs
+        self._watch.epoch(at.step, at.epoch, epochs, logs, at.learning_rate)
+        if at.in_epoch:  # The loss of an epoch without steps is 0: it would be the best.
+            self._run.keep_best(self._engine, logs)
+        self._hooks.call("on_epoch_end", at.epoch, dict(logs))
+        at.epoch += 1
+        at.in_epoch = 0
+        self._watch.tell_placement()
+        self._run.write_page()
+        self._save_if_due(epoch_ended=True)
+
+    def end(self) -> None:
+        """Saves the end of the run, and ends the training as Keras does."""
+        self._run.save_last(self._engine, self._snapshot)
         model, state = self._engine.model, self._engine.state
         state.write_back()
-        if self._folder is not None and pure.loss_scale(model.optimizer)[0].use_ema:
-            self._raw_digest = weights_sha256(model)
+        # Keras: `use_ema` puts the averages into the caller's model. Checkpoints, and the hash of
+        # the weights, keep the raw ones.
+        self._run.note_raw_weights(model)
         model.optimizer.finalize_variable_values(model.trainable_variables)
         state.refresh("trainable")
+        self._hooks.call("on_train_end", dict(self.at.logs))
 
-    def _is_done(self) -> bool:
-        return self._plan.is_done(self.epoch, self.step) or self._hooks.stop or self._ran_out
+    def result(self) -> dict[str, Any]:
+        """The content of result.json, but for the weights."""
+        rate, _ = self._watch.meter.rates()
+        return {
+            "status": "finished",
+            "steps": self.at.step,
+            "epochs": self.at.epoch,
+            "examples_seen": self.at.examples,
+            **self.at.logs,
+            "examples_per_second": round(rate, 3),
+            "devices": list(self._engine.placement.titles),
+        }
 
-    def _train_epoch(self) -> None:
-        self._meter.restart()
-        while self._plan.steps_left(self.step, self._in_epoch) > 0 and not self._hooks.stop:
-            wanted = min(self._plan.steps_left(self.step, self._in_epoch), self._steps_per_call())
-            if not self._feed.is_at_end():
-                self._hooks.batch("on_train_batch_begin", self._in_epoch)
-            wanted, is_observed = self._agree(wanted, self._summaries.is_due(self.step + 1))
-            is_steady = self._seconds_per_step is not None and not is_observed
-            self._profile.begin_call(is_steady=is_steady)
-            began = time.perf_counter()
-            if is_observed:
-                outcome = self._engine.train_observed(self._feed.batches)
-            else:
-                outcome = self._engine.train(self._feed.batches, wanted)
-            self._took(time.perf_counter() - began, outcome, is_observed)
-            self._profile.end_call(outcome.num_steps)
-            self.step += outcome.num_steps
-            self._in_epoch += outcome.num_steps
-            self.examples += outcome.num_examples
-            self._feed.advance(outcome.num_steps)
-            if outcome.num_steps:
-                self._left_out = 0
-                # As it was given: 0.001, and not the nearest float32's 17 digits.
-                self._learning_rate = float(f"{outcome.learning_rate:.7g}")
-                self._log(outcome.loss)
-                self._reporter.advance(self.step, self._in_epoch, self._meter)
-                if outcome.seen is not None and self._is_chief and self._has_own_folder():
-                    self._summaries.step(self.step, outcome.seen, self._meter)
-                if self._hooks.every_train_batch:
-                    logs = metric_results(self._engine)
-                    self._hooks.batch("on_train_batch_end", self._in_epoch - 1, logs)
+    def _train_steps(self) -> None:
+        while self._has_steps_left() and not self._hooks.stop:
+            outcome = self._call()
+            self._count(outcome)
             if outcome.status == NOT_FINITE:
                 self._not_finite(outcome)
                 self._feed.advance(1)
@@ -193,238 +140,139 @@ class Loop:
         if self._plan.steps_per_epoch is not None and self._feed.is_at_end():
             self._feed.open(self._feed.epoch + 1)
 
+    def _steps_left(self) -> int | None:
+        return self._plan.steps_left(self.at.step, self.at.in_epoch)
+
+    def _has_steps_left(self) -> bool:
+        left = self._steps_left()
+        return left is None or left > 0
+
+    def _call(self) -> Outcome:
+        """Calls the compiled loop for as many steps as fit before something else is due."""
+        if not self._feed.is_at_end():
+            self._hooks.batch("on_train_batch_begin", self.at.in_epoch)
+        wanted, is_observed = self._agree(
+            self._steps_per_call(), self._watch.is_observed(self.at.step + 1)
+        )
+        self._watch.begin_call(is_observed=is_observed)
+        began = time.perf_counter()
+        if is_observed:
+            outcome = self._engine.train_observed(self._feed.batches)
+        else:
+            outcome = self._engine.train(self._feed.batches, wanted)
+        self._watch.end_call(time.perf_counter() - began, outcome, is_observed=is_observed)
+        return outcome
+
+    def _steps_per_call(self) -> int:
+        if self._hooks.every_train_batch or self._engine.takes_one_batch_a_call:
+            return 1
+        in_time = self._watch.steps_per_call(self.at.step)
+        until_save = self._run.steps_until_save(self.at.step)
+        return at_most(in_time, until_save, self._steps_left())
+
+    def _agree(self, wanted: int, is_observed: bool) -> tuple[int, bool]:
+        """What the chief wants of the next call. A signal to any worker counts for all of them."""
+        own = self.signals.received or 0
+        said = self._engine.placement.of_all(wanted, is_observed, own)
+        self._signal = int(said[:, 2].max()) or None
+        return int(said[0, 0]), bool(said[0, 1])
+
+    def _count(self, outcome: Outcome) -> None:
+        """Counts and reports the steps of a call."""
+        self.at.advance(outcome.num_steps, outcome.num_examples, outcome.learning_rate)
+        self._feed.advance(outcome.num_steps)
+        if outcome.num_steps:
+            self._watch.step(self.at.step, self.at.in_epoch, outcome, self.at.learning_rate)
+            if self._hooks.every_train_batch:
+                logs = metric_results(self._engine)
+                self._hooks.batch("on_train_batch_end", self.at.in_epoch - 1, logs)
+
+    def _not_finite(self, outcome: Outcome) -> None:
+        """Skips a step that is not finite, if that is allowed; otherwise raises."""
+        self.at.left_out += 1
+        if not_finite.is_loss_scale(self._engine.model, outcome, self.at.left_out):
+            return
+        if self._hooks.accept_not_finite(self.at.in_epoch, outcome.loss):
+            return
+        if not_finite.may_skip(self._on_nan, self.at.left_out):
+            not_finite.tell_skipped(self._watch.reporter, self.at.step, outcome)
+            return
+        step = self.at.step + 1
+        self._run.note_not_finite(**not_finite.note(step, outcome, self._feed))
+        raise not_finite.error(step, outcome)
+
     def _end_pass(self) -> bool:
-        """Goes to the next pass. Whether the epoch is over: as in Keras, also before its steps."""
+        """Goes to the next pass over the data. True if the epoch ends here, as it does in Keras."""
         wanted, stream = self._plan.steps_per_epoch, self._feed.stream
         if not stream.is_one_shot:
             self._feed.open(self._feed.epoch + 1)
             if wanted is None:
                 return True
-            if self._in_epoch == 0 and not stream.has_empty_epochs:
-                return False  # The pass had ended with the last epoch, and nobody had noticed.
+            if self.at.in_epoch == 0 and not stream.has_empty_epochs:
+                return False  # The pass ended exactly with the last epoch.
         self._ran_out = stream.is_one_shot
-        if wanted is not None or self._plan.steps is not None:  # Else all was as expected.
-            self._tell_end(wanted)
+        is_short = wanted is not None or self._plan.steps is not None
+        if is_short and self._is_chief and not self._has_told_end:
+            self._has_told_end = True  # Once: it is the same in every epoch.
+            self._watch.reporter.warn(self._end_of_data(wanted))
         return True
 
-    def _tell_end(self, wanted: int | None) -> None:
-        """Warns that there were fewer batches than steps: once, as a rule it is so every time."""
-        if self._has_told_end or not self._is_chief:
-            return
-        self._has_told_end = True
+    def _end_of_data(self, wanted: int | None) -> str:
         of = "" if wanted is None else f" of its {wanted}"
-        text = f"the data ended after {self._in_epoch}{of} steps of epoch {self.epoch + 1}. "
+        text = f"the data ended after {self.at.in_epoch}{of} steps of epoch {self.at.epoch + 1}. "
         if self._ran_out:
-            text += (
+            return text + (
                 "It is a generator, which cannot be read again, so the training ends here. (Keras "
                 "would continue with the generator's first two batches.) Ask for fewer steps, or "
                 "pass the generator function itself."
             )
-        else:
-            text += (
-                "The epoch ends there and the next one starts the data again, as in Keras. Give "
-                "`steps_per_epoch` that divides the number of batches, or repeat the data."
-            )
-        self._reporter.warn(text)
+        return text + (
+            "The epoch ends there and the next one starts the data again, as in Keras. Give "
+            "`steps_per_epoch` that divides the number of batches, or repeat the data."
+        )
 
-    @property
-    def _is_chief(self) -> bool:
-        return self._engine.placement.is_chief
-
-    def _agree(self, wanted: int, is_observed: bool) -> tuple[int, bool]:
-        """What the chief wants of the next call. A signal to any worker counts for all of them."""
-        own = self._interrupts.received or 0
-        said = self._engine.placement.of_all(wanted, is_observed, own)
-        self._signal = int(said[:, 2].max()) or None
-        return int(said[0, 0]), bool(said[0, 1])
-
-    def _is_epoch_over(self) -> bool:
-        """Whether the epoch is known to end here; a stream may not say so before."""
-        if self._plan.steps_left(self.step, self._in_epoch) == 0 or self._hooks.stop:
-            return True
-        return self._plan.steps_per_epoch is None and self._feed.is_at_end()
-
-    def _go_to_start(self, saved: Checkpoint | None) -> None:
-        """Goes to where a checkpoint was taken, or to the beginning."""
-        if saved is None:
-            self._feed.open(0)
-            if self._folder is not None:
-                self._folder.rewind(0, 0)  # of a run that was killed before its first checkpoint
-            self._summaries.rewind(0, epoch_ended=False)
-            return
-        meta = saved.meta
+    def _continue_from(self, saved: Checkpoint) -> None:
         self._engine.state.restore(saved.arrays)
-        self.step, self.epoch, self._in_epoch = saved.step, meta["epoch"], meta["step_in_epoch"]
-        self.examples, self.logs = meta["examples"], meta["logs"]
-        self._left_out = meta["left_out"]
-        self._learning_rate = meta.get("learning_rate")
-        self._best.value = self._best.written = meta["best"]
-        self._feed.open(meta["pass"], meta["position"])
-        self._hooks.rewind_logs(self.epoch)
-        if self._folder is not None:
-            self._folder.rewind(self.step, self.epoch)
-        self._summaries.rewind(self.step, epoch_ended=self._in_epoch == 0)
-        self._reporter.say(f"continuing after step {self.step} ({saved.path.name})")
-        self._reporter.event("resume", step=self.step)
+        self.at = Position.of(saved)
+        self._run.best_value = saved.meta["best"]
+        self._feed.open(saved.meta["pass"], saved.meta["position"])
+        self._hooks.rewind_logs(self.at.epoch)
+        self._run.rewind(self.at.step, self.at.epoch)
+        self._watch.rewind(self.at.step, epoch_ended=self.at.in_epoch == 0)
+        self._watch.reporter.say(f"continuing after step {self.at.step} ({saved.path.name})")
+        self._watch.reporter.event("resume", step=self.at.step)
 
-    def _save_if_due(self, *, epoch_ended: bool = False) -> None:
-        """Between two calls: saves where it is time, and ends here if a signal asked for it."""
-        if self._engine.placement.workers is None:
-            self._signal = self._interrupts.received
-        if self._signal is not None:
-            self._finish_saving()
-            self._reporter.say(f"saved after step {self.step}; the same command continues")
-            self._engine.placement.wait()  # The others leave when the chief has saved.
-            raise_for(self._signal)
-        if self._recovery is None:
-            return
-        # At the epoch's last step it waits for the epoch's end: what validation and callbacks do
-        # there belongs to it.
-        if not epoch_ended and self._is_epoch_over():
-            return
-        if self._recovery.is_due(self.step, epoch_ended=epoch_ended):
-            self._recovery.save(self.step, self._arrays, self._meta())
-
-    def _write_log(self, **fields: Any) -> Exception | None:
-        """Appends to metrics.jsonl, after what could not be written before."""
-        folder = self._folder
-        if folder is None:
-            return None
-        if fields:
-            self._unwritten_log.append(fields)
-
-        def write() -> None:
-            while self._unwritten_log:
-                folder.log(**self._unwritten_log[0])
-                self._unwritten_log.popleft()
-
-        return self._attempt(METRICS, write)
-
-    def _attempt(self, what: str, write: Callable[[], Any]) -> Exception | None:
-        if self._recovery is not None:
-            return self._recovery.attempt(what, write)
-        write()
-        return None
-
-    def _has_own_folder(self) -> bool:
-        """Summaries are written by path, like all the rest: into no folder of somebody else's."""
-        folder = self._folder
-        if folder is None:
-            return True
-        return self._attempt("summaries", lambda: ownership.ensure(folder.path)) is None
-
-    def _arrays(self) -> dict[str, Any]:
-        return self._engine.state.snapshot() | self._hooks.state()
-
-    def _meta(self) -> dict[str, Any]:
+    def _snapshot(self) -> Snapshot:
         history = self._hooks.history
-        return {
-            "epoch": self.epoch,
-            "step_in_epoch": self._in_epoch,
-            "examples": self.examples,
+        meta = {
+            **self.at.meta(),
             "pass": self._feed.epoch,
             "position": self._feed.position,
-            "left_out": self._left_out,
-            "learning_rate": self._learning_rate,
-            "logs": self.logs,
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
-            "best": self._best.written,
+            "best": self._run.best_value,
         }
-
-    def _finish_saving(self) -> None:
-        if self._recovery is None:
-            return
-        best_error, log_error = self._best.write_missing(), self._write_log()
-        error = self._recovery.save_last(self.step, self._arrays, self._meta())
-        error = error or best_error or log_error
-        if error is not None:
-            raise KerasdistError(
-                f"Received an error while saving the end of the run: {error}. Expected a folder "
-                "one can write to. Make room and start the same command again; the checkpoints "
-                "before are as they were."
-            ) from error
-
-    def _steps_per_call(self) -> int:
-        if self._hooks.every_train_batch or self._engine.takes_one_batch_a_call:
-            return 1
-        if self._seconds_per_step is None:
-            return 1
-        wanted = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
-        wanted = min(wanted, self._profile.most_steps_per_call)
-        if self._log_every:
-            wanted = min(wanted, self._log_every - self.step % self._log_every)
-        if self._recovery is not None:
-            wanted = min(wanted, self._recovery.steps_until_due(self.step))
-        return min(wanted, self._summaries.steps_before_due(self.step))
-
-    def _took(self, seconds: float, outcome: Outcome, is_observed: bool) -> None:
-        if is_observed not in self._compiled:  # Tracing and compiling are in it.
-            self._compiled.add(is_observed)
-            self._meter.restart()
-        elif outcome.num_steps:
-            self._meter.add(outcome.num_steps, outcome.num_examples, outcome.waited)
-            if not is_observed:
-                self._seconds_per_step = seconds / outcome.num_steps
-
-    def _log(self, loss: float) -> None:
-        if not self._log_every or self.step % self._log_every:
-            return
-        rate, seconds = self._meter.rates()
-        self._reporter.step(self.step, loss, rate, seconds)
-        rates, self._logged_step = self._rates(self._logged_step), self._meter.reading()
-        rates["examples_per_second"] = round(rate, 3)
-        self._write_log(kind="step", step=self.step, loss=loss, **rates)
-
-    def _rates(self, since: Reading) -> dict[str, Any]:
-        """The learning rate, and the share of time that steps waited for batches, if measured."""
-        waited = self._meter.reading().since(since).share_waited
-        known = {} if math.isnan(waited) else {"input_wait": round(waited, 4)}
-        return {"learning_rate": self._learning_rate, **known}
-
-    def _not_finite(self, outcome) -> None:
-        scaled = isinstance(self._engine.model.optimizer, keras.optimizers.LossScaleOptimizer)
-        self._left_out += 1
-        if scaled and math.isfinite(outcome.loss) and self._left_out <= MOST_LEFT_OUT:
-            return  # The loss scale was too large for float16: it was halved, the step left out.
-        if self._hooks.accept_not_finite(self._in_epoch, outcome.loss):
-            return
-        step = self.step + 1
-        if self._on_nan == "skip" and self._left_out <= MOST_SKIPPED:
-            self._reporter.say(f"left out a step that is not finite, after step {self.step}")
-            self._reporter.event("skipped", after_step=self.step, names=outcome.not_finite)
-            return
-        where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
-        if self._folder is not None:
-            note = {
-                "step": step,
-                "replica": outcome.replica,
-                "names": outcome.not_finite,
-                "data_pass": self._feed.epoch,
-                "batch": self._feed.position,
-                "examples": self._feed.examples_of_batch(),
-            }
-            folder = self._folder
-            self._attempt("nan.json", lambda: folder.note_not_finite(**note))
-        raise DivergedError(
-            f"Received a step that is not finite: step {step}, loss {outcome.loss:g}, first in the "
-            f"{outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "
-            "written. Lower the learning rate, set `clip_norm`, or look at the batch.",
-            step=step,
-            names=outcome.not_finite,
+        return Snapshot(
+            self.at.step, lambda: self._engine.state.snapshot() | self._hooks.state(), meta
         )
 
-    def result(self, placement: Placement) -> dict[str, Any]:
-        """The content of result.json; the weights' hash where it is not that of the model."""
-        rate, _ = self._meter.rates()
-        return {
-            "status": "finished",
-            "steps": self.step,
-            "epochs": self.epoch,
-            "examples_seen": self.examples,
-            **self.logs,
-            "examples_per_second": round(rate, 3),
-            "devices": list(placement.titles),
-            **({"weights_sha256": self._raw_digest} if self._raw_digest else {}),
-        }
+    def _is_epoch_over(self) -> bool:
+        """Whether the epoch is known to end here. A stream may not say so in advance."""
+        if not self._has_steps_left() or self._hooks.stop:
+            return True
+        return self._plan.steps_per_epoch is None and self._feed.is_at_end()
+
+    def _save_if_due(self, *, epoch_ended: bool = False) -> None:
+        """Between two calls: saves if it is time, and stops here if a signal asked for it."""
+        if self._engine.placement.workers is None:
+            self._signal = self.signals.received
+        if self._signal is not None:
+            self._run.save_last(self._engine, self._snapshot)
+            self._watch.reporter.say(f"saved after step {self.at.step}; the same command continues")
+            self._engine.placement.wait()  # The other workers leave once the chief has saved.
+            raise_for(self._signal)
+        # A checkpoint at an epoch's last step waits for the epoch's end: what validation and
+        # callbacks do there belongs to it.
+        if epoch_ended or not self._is_epoch_over():
+            self._run.save_if_due(self._snapshot, epoch_ended=epoch_ended)

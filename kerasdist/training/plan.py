@@ -1,22 +1,54 @@
-"""How long to train: epochs, steps, and passes over the data."""
+"""How long to train, and where a training is: epochs, steps, and passes over the data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from kerasdist.runs.checkpoints import Checkpoint
+from kerasdist.training import arguments
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to train."""
+    """How long to train.
 
-    epochs: int
-    steps: int | None
-    steps_per_epoch: int | None
-    num_batches: int | None
+    `steps`, if given, decides instead of `epochs`. `num_batches` is the length of one pass over the
+    data, if it is known.
+
+    Example:
+        >>> plan = Plan(epochs=2, steps_per_epoch=10).over(num_batches=25)
+        >>> plan.epoch_steps, plan.steps_left(step=13, step_in_epoch=3)
+        (10, 7)
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    steps_per_epoch: int | None = None
+    num_batches: int | None = None
     max_epochs: int | None = None
+
+    @classmethod
+    def checked(cls, *, epochs: int, steps: int | None, steps_per_epoch: int | None) -> Plan:
+        """Checks the numbers, and applies the limits of `keras.config`."""
+        arguments.check_counts(epochs=epochs, steps=steps, steps_per_epoch=steps_per_epoch)
+        return cls(
+            arguments.capped_epochs(epochs),
+            steps,
+            arguments.capped_steps("steps_per_epoch", steps_per_epoch),
+            max_epochs=keras.config.max_epochs(),
+        )
+
+    def over(self, num_batches: int | None) -> Plan:
+        """The same plan for data with `num_batches` batches."""
+        return dataclasses.replace(self, num_batches=num_batches)
 
     @property
     def epoch_steps(self) -> int | None:
+        """Steps per epoch, if known."""
         return self.steps_per_epoch or self.num_batches
 
     def is_done(self, epoch: int, step: int) -> bool:
@@ -25,14 +57,63 @@ class Plan:
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
 
     def pass_of(self, epoch: int) -> int:
-        """The pass over the data that a training begins with which begins at `epoch`."""
+        """The pass over the data with which a training that starts at `epoch` begins."""
         if self.steps_per_epoch is None or self.num_batches is None:
             return epoch
         epochs_per_pass = -(-self.num_batches // self.steps_per_epoch)
         return -(-epoch // epochs_per_pass)
 
-    def steps_left(self, step: int, step_in_epoch: int) -> int:
-        left = self.steps - step if self.steps is not None else 2**40
-        if self.steps_per_epoch is not None:
-            left = min(left, self.steps_per_epoch - step_in_epoch)
-        return left
+    def steps_left(self, step: int, step_in_epoch: int) -> int | None:
+        """How many steps the epoch still has; None if only the data decides."""
+        of_plan = None if self.steps is None else self.steps - step
+        of_epoch = None if self.steps_per_epoch is None else self.steps_per_epoch - step_in_epoch
+        return min((left for left in (of_plan, of_epoch) if left is not None), default=None)
+
+
+@dataclass
+class Position:
+    """Where a training is: its steps, its epoch, the steps in this epoch, its examples.
+
+    `left_out` counts steps in a row that were not finite. `logs` are the metrics of the last epoch.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    in_epoch: int = 0
+    examples: int = 0
+    left_out: int = 0
+    learning_rate: float | None = None
+    logs: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, saved: Checkpoint) -> Position:
+        meta = saved.meta
+        return cls(
+            step=saved.step,
+            epoch=meta["epoch"],
+            in_epoch=meta["step_in_epoch"],
+            examples=meta["examples"],
+            left_out=meta["left_out"],
+            learning_rate=meta.get("learning_rate"),
+            logs=meta["logs"],
+        )
+
+    def meta(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "step_in_epoch": self.in_epoch,
+            "examples": self.examples,
+            "left_out": self.left_out,
+            "learning_rate": self.learning_rate,
+            "logs": self.logs,
+        }
+
+    def advance(self, num_steps: int, num_examples: int, learning_rate: float) -> None:
+        """Counts steps that were written."""
+        self.step += num_steps
+        self.in_epoch += num_steps
+        self.examples += num_examples
+        if num_steps:
+            self.left_out = 0
+            # As the caller gave it: 0.001, not the 17 digits of the nearest float32.
+            self.learning_rate = float(f"{learning_rate:.7g}")

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a training after the current call of the compiled loop, saved."""
+"""SIGTERM and Ctrl-C: the training saves and stops after the current call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 
 class Terminated(SystemExit):
-    """SIGTERM was received and the run is saved: exits with 143."""
+    """The run received SIGTERM and is saved: the process exits with 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
 
 
 class Interrupts:
-    """The first signal is noted; a second one acts at once, as if nobody had been listening."""
+    """Notes the first signal. A second one stops the process at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -26,7 +26,7 @@ class Interrupts:
     @contextlib.contextmanager
     def watching(self) -> Iterator[Interrupts]:
         if threading.current_thread() is not threading.main_thread():
-            yield self  # Only the main thread may set handlers.
+            yield self  # Only the main thread can set handlers.
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._note)
@@ -48,7 +48,7 @@ class Interrupts:
 
 
 def raise_for(number: int) -> None:
-    """Raises what a noted signal stands for."""
+    """Raises the exception that a signal stands for."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     if number == signal.SIGTERM:

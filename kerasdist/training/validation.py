@@ -11,30 +11,32 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.feed import Feed, translate
+from kerasdist.data.feed import Feed
+from kerasdist.data.values import translate
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.atomic import as_number
 from kerasdist.training.callbacks import Hooks
 
+# More steps than any data has: the compiled loop needs a number.
+NO_LIMIT = 2**40
+
 
 def test(
     engine: Engine,
-    feed: Feed | None,
+    feed: Feed,
     steps: int | None,
     hooks: Hooks,
     *,
     use_ema: bool,
     show: Callable[[int, int | None], None] | None = None,  # noqa: PT028 - no pytest's test
 ) -> dict[str, Any]:
-    """One pass over a feed with the metrics of the model.
+    """One pass over a feed: the loss and metrics of the model.
 
-    `show(batches done, of how many)` is called before the first and after each call of the loop,
-    which then last about as long as in training.
+    `show(batches done, total)` is called before the first call of the compiled loop and after each.
+    With it, a call takes about as long as one in training.
     """
-    if feed is None:
-        return {}
     feed.open(0)
     engine.model.stop_evaluating = False
     hooks.call("on_test_begin")
@@ -45,10 +47,10 @@ def test(
         show(done, total)
     try:
         while steps is None or done < steps:
-            left = 2**40 if steps is None else steps - done
+            left = NO_LIMIT if steps is None else steps - done
             if show is not None:
                 left = min(left, per_call)
-            (left,) = engine.placement.of_chief(left)  # Only the chief shows anything.
+            (left,) = engine.placement.of_chief(left)  # Only the chief has a display.
             if not feed.is_at_end():
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()
@@ -62,7 +64,7 @@ def test(
                 show(done, total)
             if hooks.every_test_batch and outcome.num_steps:
                 hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
-                if engine.model.stop_evaluating:  # Keras's way for a callback to end it.
+                if engine.model.stop_evaluating:  # A callback asks to stop.
                     break
             if outcome.status == END_OF_DATA and feed.is_over():
                 _tell_end(engine, feed, done, steps)
@@ -75,7 +77,7 @@ def test(
 
 
 def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
-    """The model's outputs over a feed, in the structure of the outputs."""
+    """One pass over a feed: the outputs of the model, in their structure."""
     feed.open(0)
     engine.model.stop_predicting = False
     hooks.call("on_predict_begin")
@@ -101,11 +103,11 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
 
 
 def _tell_end(engine: Engine, feed: Feed, done: int, steps: int | None) -> None:
-    """Warns where Keras does: the data had fewer batches than were asked for."""
+    """Warns, as Keras does, if the data has fewer batches than were asked for."""
     if steps is not None and engine.placement.is_chief:
         warnings.warn(
-            f"`{feed.name}` ended after {done} of the {steps} batches that were asked for. The "
-            "result is that of these. Ask for fewer, or repeat the data.",
+            f"`{feed.name}` ended after {done} of {steps} requested batches. The result covers "
+            "only these. Ask for fewer batches, or repeat the data.",
             stacklevel=2,
         )
 

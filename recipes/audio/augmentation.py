@@ -1,6 +1,6 @@
-"""Other speeds, pitches and starts of spoken clips, and masks, on batches of frames.
+"""Augments spoken clips: random speed, pitch and start, and masks over times and bands.
 
-All randomness is stateless: a function of the batch's seed, which is one of (seed, position).
+All randomness is stateless: it depends on the batch's seed alone, and that on (seed, position).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import tensorflow as tf
 FASTEST, SLOWEST = 1.15, 0.85
 MOST_SHIFT = 2  # bands
 TIME_MASKS, BAND_MASKS = 2, 2
-MOST_TIME, MOST_BANDS = 0.15, 6  # of the clip; bands
+MOST_TIME, MOST_BANDS = 0.15, 6  # part of the clip; bands
 
 
 def speech(batch, seed, mels: int = 40):
-    """Changes speed, start and pitch of each clip, and masks times and bands.
+    """Changes the speed, start and pitch of each clip, and masks times and bands.
 
-    What follows a clip stays zero, and `length` is the new one.
+    The padding after a clip stays zero, and `length` is the new length.
 
     Example:
         >>> batch = {"frames": tf.ones((2, 20, 40)), "length": tf.constant([20, 10])}
@@ -25,7 +25,7 @@ def speech(batch, seed, mels: int = 40):
     """
     frames, length = batch["frames"], batch["length"]
     num, time = tf.shape(frames)[0], tf.shape(frames)[1]
-    # Up to a tenth of the clip is cut at its start, and at its end.
+    # Cut up to a tenth of the clip at its start, and at its end.
     before, after = (
         tf.cast(_floats(seed, i, (num,), 0, 0.1) * tf.cast(length, tf.float32), tf.int32)
         for i in (0, 1)
@@ -48,13 +48,13 @@ def speech(batch, seed, mels: int = 40):
     for i in range(BAND_MASKS):
         heard &= ~_inside(band, *_interval(seed, 20 + i, tf.fill((num,), mels), MOST_BANDS + 1.0))
     frames *= tf.cast(keep, frames.dtype)[:, :, None] * tf.cast(heard, frames.dtype)[:, None]
-    # No longer than the longest clip is: the network would run over nothing.
+    # Cut the batch to its longest clip, so that the network does not run over padding.
     frames = frames[:, : tf.reduce_max(new_length)]
     return {**batch, "frames": frames, "length": new_length}
 
 
 def _shifted_bands(seed, num, mels: int, width: int):
-    """Where each band is taken from: all of a clip's move up or down together."""
+    """The source of each band: all bands of a clip move up or down together."""
     shift = tf.random.stateless_uniform(
         (num, 1), _numbered(seed, 3), -MOST_SHIFT, MOST_SHIFT + 1, tf.int32, alg="philox"
     )
@@ -76,7 +76,7 @@ def _interval(seed, number: int, length, most):
 
 
 def _numbered(seed, number: int):
-    """A seed of its own for each use of one seed."""
+    """A different seed for each use of the batch's seed."""
     return tf.cast(seed, tf.int64) + tf.constant([number, 0], tf.int64)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the spoken-digits recipe. Imports no TensorFlow, so that `--help` answers at once."""
+"""Settings of the spoken-digits recipe. Does not import TensorFlow, so `--help` is quick."""
 
 from __future__ import annotations
 
@@ -10,39 +10,35 @@ from kerasdist import KerasdistError, OptimizerConfig
 
 @dataclass(frozen=True)
 class Config(OptimizerConfig):
-    """Every setting of the recipe; each is an option of `kerasdist fit recipes/audio`.
+    """The settings of the recipe. Each is an option of `kerasdist fit recipes/audio`.
 
     Example:
         >>> Config(cell="lstm").cell
         'lstm'
     """
 
-    cell: Literal["gru", "lstm"] = field(default="gru", metadata={"help": "gru or lstm"})
-    units: int = field(default=96, metadata={"help": "units of a layer in each direction"})
-    layers: int = field(default=2, metadata={"help": "recurrent layers, one above the other"})
-    stack: int = field(
-        default=2, metadata={"help": "frames that make one step of the recurrent layers"}
+    cell: Literal["gru", "lstm"] = field(
+        default="gru", metadata={"help": "type of the recurrent layers: gru or lstm"}
     )
-    dropout: float = field(
-        default=0.3, metadata={"help": "part of the values between layers that is left out"}
-    )
+    units: int = field(default=96, metadata={"help": "units per layer and direction"})
+    layers: int = field(default=2, metadata={"help": "number of recurrent layers"})
+    stack: int = field(default=2, metadata={"help": "frames per step of the recurrent layers"})
+    dropout: float = field(default=0.3, metadata={"help": "dropout rate between layers"})
     label_smoothing: float = field(
-        default=0.1, metadata={"help": "part of a label that goes to all classes equally"}
+        default=0.1, metadata={"help": "part of a label that is spread equally over all classes"}
     )
-    mels: int = field(default=40, metadata={"help": "bands of the mel scale"})
+    mels: int = field(default=40, metadata={"help": "number of mel bands"})
     deltas: bool = field(
-        default=True, metadata={"help": "also give the network how each band changes"}
+        default=True, metadata={"help": "also give the network the slope of each band"}
     )
     augmentation: Literal["speech", "none"] = field(
         default="speech",
-        metadata={"help": "speech (other speed, pitch and start; bands and times masked) or none"},
+        metadata={"help": "speech (random speed, pitch and start; masked bands and times) or none"},
     )
-    batch_size: int = field(
-        default=32, metadata={"help": "examples of one optimizer step, over all devices"}
-    )
+    batch_size: int = field(default=32, metadata={"help": "examples per step, over all devices"})
     epochs: int = field(default=30, metadata={"help": "passes over the training data"})
     steps: int | None = field(
-        default=None, metadata={"help": "steps to train instead of epochs; the schedule knows them"}
+        default=None, metadata={"help": "number of steps to train, instead of epochs"}
     )
     optimizer: str = "adam"
     learning_rate: float = 0.003
@@ -53,30 +49,30 @@ class Config(OptimizerConfig):
     )
     source: Literal["auto", "files", "tfds", "synthetic"] = field(
         default="auto",
-        metadata={"help": "auto, files, tfds or synthetic; auto takes the first there is"},
+        metadata={"help": "auto, files, tfds or synthetic; auto uses the first available"},
     )
     skip_bad: bool = field(
-        default=False, metadata={"help": "leave out WAV files that cannot be used, with a count"}
+        default=False, metadata={"help": "skip WAV files that cannot be used, and say how many"}
     )
     hold_out_speaker: str | None = field(
         default=None,
-        metadata={"help": "validate on all clips of this speaker and train on the others"},
+        metadata={"help": "validate on all clips of this speaker, train on the other speakers"},
     )
     seed: int = field(default=0, metadata={"help": "seed of the initial weights and the shuffling"})
     num_train: int = field(
-        default=1000, metadata={"help": "training sounds of the synthetic set; others have theirs"}
+        default=1000, metadata={"help": "number of training clips (synthetic data only)"}
     )
     num_validation: int = field(
         default=500,
-        metadata={"help": "validation sounds of the synthetic set; others have theirs"},
+        metadata={"help": "number of validation clips (synthetic data only)"},
     )
     synthetic_seed: int = field(
         default=0,
-        metadata={"help": "seed of the synthetic sounds, apart from seed so that runs compare"},
+        metadata={"help": "seed of the synthetic sounds; --seed does not change them"},
     )
 
     def __post_init__(self):
-        """Refuses numbers out of range, before TensorFlow is imported."""
+        """Checks the ranges of numbers, before TensorFlow is imported."""
         super().__post_init__()
         for name, lowest, highest in (
             ("units", 1, None),

@@ -1,4 +1,4 @@
-"""Spoken digits (FSDD) from WAV files, from TFDS, or a synthetic set of sounds."""
+"""Reads spoken digits (FSDD) from WAV files or TFDS, or makes synthetic sounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .synthetic import make_synthetic
 CLASS_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 EXAMPLE_SUFFIXES = (".wav",)
 SPLITS = ("train", "validation")
-# The official split: these recordings of each digit and speaker are for testing.
+# The official split: the first recordings of each digit and speaker are for testing.
 NUM_TEST = 5
 NUM_TRAIN = 2700
 
@@ -59,12 +59,12 @@ def build_data(config, split: str) -> kerasdist.Sequences:
     """
     if split not in SPLITS:
         raise KerasdistError(
-            f"Received `split` {split!r}. Expected one of {', '.join(SPLITS)}.Ask for one."
+            f"Received `split` {split!r}. Expected one of {', '.join(SPLITS)}. Use one of these."
         )
     source, folder = FSDD.locate(config.source, config.data_dir)
     if source == "synthetic":
         num_clips = config.num_train if split == "train" else config.num_validation
-        # The split is part of the seed: no sound is drawn for both.
+        # The split is part of the seed, so both splits have different sounds.
         samples, labels = make_synthetic(num_clips, (config.synthetic_seed, SPLITS.index(split)))
     else:
         clips = _clips(source, folder, split, config.hold_out_speaker, config.skip_bad)
@@ -103,11 +103,11 @@ def build_groups(config, split: str) -> dict[str, list[str]]:
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
-    """Returns WAV files as the network gets them, for `kerasdist predict`.
+    """Reads WAV files as the network gets them, for `kerasdist predict`.
 
     Args:
         config: The recipe's `Config`.
-        paths: Files with one channel and 8,000 samples of 16 bits a second, of any length.
+        paths: Files of any length, with one channel and 8,000 samples of 16 bits per second.
 
     Returns:
         `{"frames": float32 [n, time, bands], "length": int32 [n]}`.
@@ -125,7 +125,7 @@ def read_examples(config, paths) -> dict[str, np.ndarray]:
 
 
 def pad(frames: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Clips of different lengths in one array, filled up with zeros.
+    """Pads clips of different lengths with zeros, into one array.
 
     Example:
         >>> pad([np.ones((2, 3)), np.ones((5, 3))])["frames"].shape
@@ -139,7 +139,7 @@ def pad(frames: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def find_source(config) -> str:
-    """Returns where the data of `config` comes from, and warns if it is not the real thing.
+    """Returns where the data of `config` comes from. Warns if it is not the real data.
 
     Example:
         >>> find_source(Config(source="synthetic"))
@@ -149,9 +149,9 @@ def find_source(config) -> str:
 
 
 def num_examples(config) -> int:
-    """Returns the number of training clips; that of the data set if they are gone.
+    """Returns the number of training clips; the official number if they cannot be found.
 
-    A trained model is built again where its data need not be.
+    A trained model can be built again on a machine without the data.
 
     Example:
         >>> num_examples(Config(source="synthetic", num_train=20))
@@ -172,12 +172,12 @@ def _frames(config, samples: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [log_mel(clip, config.mels, config.deltas) for clip in samples]
 
 
-# Asked for by the data, the groups and the number of steps: one reading serves them.
+# The data, the groups and the number of steps all need the clips: they are read once.
 @functools.lru_cache(maxsize=4)
 def _clips(
     source: str, folder: Path, split: str, hold_out: str | None, skip_bad: bool
 ) -> tuple[Clip, ...]:
-    """The clips of a split, in the order of their names."""
+    """The clips of a split, sorted by file name."""
     clips = _all_clips(source, folder, skip_bad)
     if hold_out is None:
         tests = [clip.index < NUM_TEST for clip in clips]
@@ -193,8 +193,8 @@ def _clips(
     found = tuple(clip for clip, is_test in zip(clips, tests, strict=True) if is_test == wanted)
     if not found:
         raise KerasdistError(
-            f"Received the folder {str(folder)!r} without a clip for the {split} data. Expected "
-            f"recordings 0 to {NUM_TEST - 1} of each digit and speaker for validation, others for "
+            f"The folder {str(folder)!r} has no clip for the {split} data. Expected recordings 0 "
+            f"to {NUM_TEST - 1} of each digit and speaker for validation, and other recordings for "
             "training. Add them."
         )
     return found
@@ -215,14 +215,14 @@ def _all_clips(source: str, folder: Path, skip_bad: bool) -> tuple[Clip, ...]:
     if bad:
         first = bad[0].removeprefix("Received ").split(". Expected")[0]
         count = f"{len(bad)} of {len(bad) + len(clips)} files"
-        print(f"skipped {count}, first {first}", file=sys.stderr)
+        print(f"skipped {count}; the first is {first}", file=sys.stderr)
     return tuple(clips)
 
 
 def _prepared_clips(folder: Path) -> tuple[Clip, ...]:
     clips = []
     for example in FSDD.read_prepared(folder, "train", whole=False):
-        # The official split is one of file names; TFDS has all clips in one split.
+        # TFDS has all clips in one split: the file names tell the official split.
         name = parse_name(Path(example["audio/filename"].decode()))
         clips.append(Clip(*name, example["audio"].astype(np.int16)))
     return tuple(sorted(clips, key=lambda clip: (clip.digit, clip.speaker, str(clip.index))))

@@ -1,4 +1,4 @@
-"""Log-mel frames of a sound, with `tf.signal`."""
+"""Computes the log-mel frames of a sound, with `tf.signal`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOWEST, HIGHEST = 60.0, 3900.0
 
 
 def log_mel(samples, mels: int = 40, deltas: bool = True) -> np.ndarray:
-    """One clip as frames `[time, bands]`, of mean 0 and deviation 1; then their changes.
+    """Turns a clip into frames `[time, bands]` with mean 0 and deviation 1, then their slopes.
 
-    Computed for each clip alone, so that nothing depends on what it is batched with.
+    Each clip is computed alone, so its frames do not depend on the other clips of a batch.
 
     Args:
         samples: int16 `[samples]`.
-        mels: Bands of the mel scale.
-        deltas: Whether the slopes of the bands over five frames are added.
+        mels: The number of mel bands.
+        deltas: Whether to add the slope of each band over five frames.
 
     Example:
         >>> log_mel(np.zeros(800, "int16"), mels=40).shape
@@ -37,7 +37,7 @@ def _compiled(mels: int, deltas: bool):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int16)], autograph=False)
     def compute(samples):
         sound = tf.cast(samples, tf.float32) / 32768
-        # A high-pass filter, as for speech ever: the bands above have less energy.
+        # A high-pass filter, as usual for speech: high bands have less energy.
         sound = sound - 0.97 * tf.concat([sound[:1], sound[:-1]], axis=0)
         spectrum = tf.signal.stft(sound, FRAME_LENGTH, FRAME_STEP, FFT_LENGTH, pad_end=True)
         frames = tf.math.log(tf.square(tf.abs(spectrum)) @ matrix + 1e-8)
@@ -49,7 +49,7 @@ def _compiled(mels: int, deltas: bool):
 
 
 def _slopes(frames):
-    """The slope of a line through each value and two on either side of it."""
+    """The slope of a line through each value and the two values on either side."""
     padded = tf.concat([frames[:1], frames[:1], frames, frames[-1:], frames[-1:]], axis=0)
     n = tf.shape(frames)[0]
     return (2 * (padded[4 : 4 + n] - padded[:n]) + padded[3 : 3 + n] - padded[1 : 1 + n]) / 10

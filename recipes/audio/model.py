@@ -1,4 +1,4 @@
-"""A bidirectional recurrent network that tells which digit was spoken."""
+"""A bidirectional recurrent network that recognizes spoken digits."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def build_model(config) -> kerasdist.Model:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class AudioRNN(kerasdist.Model):
-    """Recurrent layers in both directions over frames of sound; the padding changes nothing.
+    """Bidirectional recurrent layers over frames of sound. Padding does not change the result.
 
     Args:
         cell: "gru" or "lstm".
-        units: Units of a layer in each direction.
-        layers: Recurrent layers, one above the other.
-        stack: Frames that make one step.
-        dropout: Part of the values between layers that is left out.
+        units: Units per layer and direction.
+        layers: The number of recurrent layers.
+        stack: Frames per step.
+        dropout: The dropout rate between layers.
 
     Example:
         >>> import numpy as np
@@ -81,7 +81,7 @@ class AudioRNN(kerasdist.Model):
         self.dropouts = [
             keras.layers.Dropout(dropout, name=f"dropout{i}") for i in range(1, layers + 1)
         ]
-        # In float32 also under mixed precision, because the softmax follows.
+        # float32 even under mixed precision, because a softmax follows.
         self.logits = keras.layers.Dense(NUM_CLASSES, dtype=self.variable_dtype, name="logits")
 
     def call(self, frames, length, training=False):
@@ -93,26 +93,26 @@ class AudioRNN(kerasdist.Model):
         return self.logits(self.pooled(outputs, mask, length))
 
     def stacked(self, frames, length):
-        """`stack` frames in one step, and the number of steps; frames after the clip are zero."""
+        """Joins `stack` frames to one step, and counts the steps. Padding becomes zero."""
         frames = frames * ops.cast(_inside(frames, length), frames.dtype)[..., None]
         more = self.stack - 1
         padded = ops.pad(frames, [(0, 0), (0, more), (0, 0)])
-        # Each frame and those after it; then one of `stack`. No shape is asked for, so that the
-        # network can be exported as a functional model.
+        # Join each frame with those after it, then take one of every `stack`. This does not read
+        # the shape, so the network can be exported as a functional model.
         after = [padded[:, i : (i - more) or None] for i in range(self.stack)]
         steps = ops.concatenate([part[:, :: self.stack] for part in after], axis=-1)
         return steps, (length + more) // self.stack
 
     def pooled(self, outputs, mask, length):
-        """The mean and the largest of each value over the clip."""
+        """The mean and the maximum of each value over the clip."""
         inside = ops.cast(mask, outputs.dtype)[..., None]
         mean = ops.sum(outputs * inside, axis=1) / ops.cast(length, outputs.dtype)[:, None]
-        # Outputs are within -1 and 1.
+        # Outputs are between -1 and 1, so -9 never is the maximum.
         largest = ops.max(outputs * inside - 9 * (1 - inside), axis=1)
         return ops.concatenate([mean, largest], axis=-1)
 
     def defaults(self) -> dict[str, Any]:
-        """For a training without the recipe's settings, such as one with a provider."""
+        """What `compile` gets without the recipe's settings, for example with a provider."""
         return {
             "optimizer": keras.optimizers.Adam(0.002),
             "loss": kerasdist.SmoothedCrossentropy(0.1),
@@ -120,7 +120,7 @@ class AudioRNN(kerasdist.Model):
         }
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, so that a saved model can be loaded."""
+        """The arguments of the constructor. Loading a saved model needs them."""
         return super().get_config() | {
             "cell": self.cell,
             "units": self.units,
@@ -131,6 +131,6 @@ class AudioRNN(kerasdist.Model):
 
 
 def _inside(sequences, length):
-    """Which steps belong to a clip: `[n, time]`."""
+    """Whether each step belongs to the clip: bool `[n, time]`."""
     number = ops.cumsum(ops.ones_like(sequences[:, :, 0], dtype="int32"), axis=1)
     return number <= length[:, None]

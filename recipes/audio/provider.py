@@ -1,4 +1,4 @@
-"""The data provider of the TF1 example: batches of clips as NumPy arrays, call by call."""
+"""The data provider of the TF1 example: each call returns a batch of clips as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .recordings import read_clip
 
 
 class AudioDataProviderNumpy:
-    """Reads WAV files in the order of their names, pass after pass, and shuffles nothing.
+    """Reads WAV files in the order of their names, again in each pass. Does not shuffle.
 
-    `get_batch_data` returns `(frames, length, label)` in the order of `AudioRNN`'s fields, and None
-    at the end of a pass. The last batch of a pass may be smaller.
+    `get_batch_data` returns `(frames, length, label)`, in the order of `AudioRNN`'s fields, and
+    None at the end of a pass. The last batch of a pass may be smaller.
 
     Example:
         >>> provider = AudioDataProviderNumpy("recordings/*.wav", batch_size=32)  # doctest: +SKIP
@@ -26,11 +26,11 @@ class AudioDataProviderNumpy:
     """
 
     def __init__(self, data_pattern: str, batch_size: int = 32):
-        """Finds the files; they are read when their batch is asked for.
+        """Finds the files. They are read batch by batch, later.
 
         Args:
             data_pattern: A pattern of file names such as 'recordings/*.wav'.
-            batch_size: Clips of a batch.
+            batch_size: Clips per batch.
         """
         self.batch_size = batch_size
         self.paths = sorted(glob.glob(str(Path(data_pattern).expanduser())))
@@ -42,7 +42,7 @@ class AudioDataProviderNumpy:
         self.next = 0
 
     def get_batch_data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """The next batch, or None once at the end of each pass."""
+        """Returns the next batch, or None once at the end of each pass."""
         if self.next >= len(self.paths):
             self.next = 0
             return None

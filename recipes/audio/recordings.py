@@ -1,4 +1,4 @@
-"""Spoken digits as WAV files: reading them, and telling what is wrong with one."""
+"""Reads spoken digits from WAV files, and says what is wrong with a bad file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>[^_]+)_(?P<index>\d+)\.wav", re.IG
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording: who says which digit, for which time, and the samples."""
+    """A recording: the digit, the speaker, the number of the recording, and the samples."""
 
     digit: int
     speaker: str
@@ -26,11 +26,11 @@ class Clip:
 
 
 class BadClipError(KerasdistError):
-    """A file that is no clip of the data set, and why."""
+    """The file is not a clip of the data set; the message says why."""
 
 
 def parse_name(path: Path) -> tuple[int, str, int]:
-    """`(digit, speaker, index)` of a file's name.
+    """Returns `(digit, speaker, index)` from the name of a file.
 
     Example:
         >>> parse_name(Path("7_jackson_32.wav"))
@@ -43,12 +43,12 @@ def parse_name(path: Path) -> tuple[int, str, int]:
 
 
 def read_clip(path: Path) -> Clip:
-    """A named recording."""
+    """Reads a recording and its name."""
     return Clip(*parse_name(path), read_samples(path))
 
 
 def read_samples(path: Path) -> np.ndarray:
-    """The samples of a WAV file, as int16.
+    """Reads the samples of a WAV file, as int16.
 
     Example:
         >>> import tempfile
@@ -62,29 +62,29 @@ def read_samples(path: Path) -> np.ndarray:
     try:
         size = path.stat().st_size
         if not size:
-            raise _bad(path, "which is empty", "a whole WAV file")
+            raise _bad(path, "which is empty", "a complete WAV file")
         with wave.open(str(path), "rb") as clip:
             channels, width, rate, frames, *_ = clip.getparams()
             content = clip.readframes(frames)
     except (wave.Error, EOFError, OSError) as error:
         reason = f"which cannot be read ({str(error) or 'it ends too early'})"
-        raise _bad(path, reason, "a whole WAV file") from error
+        raise _bad(path, reason, "a complete WAV file") from error
     if channels != 1:
         raise _bad(path, f"which has {channels} channels", "one channel")
     if width != 2:
         raise _bad(path, f"which has samples of {8 * width} bits", "16 bits")
     if rate != RATE:
-        raise _bad(path, f"which has {rate} samples a second", f"{RATE}")
+        raise _bad(path, f"which has {rate} samples per second", f"{RATE}")
     if not frames:
         raise _bad(path, "which has no samples", "at least one")
     if len(content) != 2 * frames:
         found = f"which is cut short: {len(content) // 2} of {frames} samples"
-        raise _bad(path, found, "a whole WAV file")
+        raise _bad(path, found, "a complete WAV file")
     return np.frombuffer(content, "<i2").astype(np.int16)
 
 
 def _bad(path: Path, found: str, expected: str) -> BadClipError:
     return BadClipError(
         f"Received the file {str(path)!r}, {found}. Expected {expected}. Convert or replace it, or "
-        "leave it out with `skip_bad`."
+        "skip bad files with `skip_bad`."
     )

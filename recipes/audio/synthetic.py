@@ -1,4 +1,4 @@
-"""Ten patterns of sound, of different lengths and pitches and in noise, made from a seed."""
+"""Makes synthetic sounds from a seed: ten patterns of random length and pitch, with noise."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ NUM_CLASSES = 10
 
 
 def make_synthetic(num_clips: int, seed) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns int16 clips of a quarter to three quarters of a second, and their classes.
+    """Returns int16 clips of 0.25 to 0.75 seconds, and their classes.
 
-    The class is how pitch and loudness change in a clip. Its length, pitch, loudness and overtones
-    are random, with noise on top, so that none of them tells the class.
+    The class is the way in which pitch and loudness change. Length, pitch, loudness, overtones and
+    noise are random, so none of them tells the class.
 
     Args:
-        num_clips: How many clips; the classes are equally frequent.
-        seed: What `numpy.random.default_rng` accepts.
+        num_clips: The number of clips. All classes have the same share.
+        seed: A seed for `numpy.random.default_rng`.
 
     Example:
         >>> clips, labels = make_synthetic(20, seed=0)
@@ -36,20 +36,20 @@ def _sound(label: int, random: np.random.Generator) -> np.ndarray:
     phase = 2 * np.pi * np.cumsum(random.uniform(250, 500) * pitch) / RATE
     overtones = random.uniform(0.1, 1, 4) / np.arange(1, 5)
     tone = sum(s * np.sin((i + 1) * phase) for i, s in enumerate(overtones)) / overtones.sum()
-    # Fades in and out: no click tells where it begins.
+    # Fade in and out, so that no click marks the start and the end.
     fade = np.minimum(1, 20 * np.minimum(place, 1 - place))
     sound = tone * loudness * fade + random.normal(0, random.uniform(0.02, 0.15), num)
     return np.clip(sound * random.uniform(2000, 12000), -32768, 32767).astype(np.int16)
 
 
 def _pattern(label: int, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pitch (as a factor) and loudness along the clip."""
+    """The pitch (as a factor) and the loudness at each place of the clip."""
     steady = np.ones_like(place)
     late = place > 0.5
     return {
         0: (steady, steady),
         1: (1 + place, steady),  # rises by an octave
-        2: (2 - place, steady),  # falls by one
+        2: (2 - place, steady),  # falls by an octave
         3: (1 + np.minimum(2 * place, 2 - 2 * place), steady),  # rises and falls
         4: (2 - np.minimum(2 * place, 2 - 2 * place), steady),  # falls and rises
         5: (np.where(late, 1.5, 1.0), steady),  # jumps up

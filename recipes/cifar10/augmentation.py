@@ -1,6 +1,6 @@
-"""Random crops, flips and colours of whole batches, by compiled code.
+"""Augments batches of images with random crops, flips and colours, in compiled code.
 
-All randomness is stateless: a function of the batch's seed, which is one of (seed, position).
+All randomness is stateless: it depends on the batch's seed alone, and that on (seed, position).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ IMAGE_SIZE = 32
 
 
 def tutorial(batch, seed, crop_size: int = 24):
-    """The tutorial's distortions: crop, flip, brightness within 63, contrast 0.2 to 1.8.
+    """Distorts images as the tutorial did: crop, flip, brightness by up to 63, contrast 0.2 to 1.8.
 
-    The images stay on the scale of 0 to 255, without a limit, as float32: the network standardises.
+    The images stay on the scale of 0 to 255, as float32 and without clipping. The network
+    standardizes them.
 
     Example:
         >>> images = tf.zeros((2, 32, 32, 3), tf.uint8)
@@ -40,10 +41,10 @@ def tutorial(batch, seed, crop_size: int = 24):
 def translate_and_flip(
     batch, seed, epoch, *, pixels: int = 2, first_flips: int = 0, cutout: int = 0
 ):
-    """Moves images by up to `pixels` (the border reflected) and flips each in every other epoch.
+    """Shifts images by up to `pixels` (borders reflected), and flips each in every other epoch.
 
-    Whether an image is flipped in the first epoch depends on its `index` and `first_flips`. With
-    `cutout`, a square of that side is then painted over, at a random place within the image.
+    The `index` of an image and `first_flips` decide whether it is flipped in the first epoch. With
+    `cutout`, a square of that side is then painted over, at a random place in the image.
 
     Example:
         >>> images = tf.reshape(tf.range(32 * 32 * 3), (1, 32, 32, 3))
@@ -69,7 +70,7 @@ def translate_and_flip(
 
 
 def _cut_out(images, seed, size: int):
-    """A square of each image in the mean colour: of no pattern, and near zero for the network."""
+    """Paints a square of each image in the mean colour, which is about zero for the network."""
     num = tf.shape(images)[0]
     top, left = (_integers(seed, i, num, IMAGE_SIZE - size + 1)[:, None] for i in (2, 3))
     steps = tf.range(IMAGE_SIZE)
@@ -80,7 +81,7 @@ def _cut_out(images, seed, size: int):
 
 
 def views(images):
-    """Each image, moved by one pixel up left, and down right; and the mirror images of the three.
+    """Returns each image, shifted by one pixel up left and down right, and the three mirrored.
 
     Example:
         >>> len(views(tf.zeros((1, 32, 32, 3), tf.uint8)))
@@ -95,13 +96,13 @@ def views(images):
 
 
 def first_flip(index, seed: int):
-    """0 or 1 for each example, half of them each: a fixed random number of its index.
+    """Returns a random 0 or 1 for each example, which depends on its index and the seed alone.
 
     Example:
         >>> first_flip(tf.range(4), seed=1).shape
         TensorShape([4])
     """
-    # Two rounds of a multiplicative hash; the highest bits are the best mixed ones.
+    # Two rounds of a multiplicative hash. The highest bits are mixed best.
     value = tf.cast(index, tf.uint64) + tf.constant(seed % 2**32, tf.uint64) * 2**32
     for _ in range(2):
         value = tf.bitwise.bitwise_xor(value, _shifted(value, 31))
@@ -114,7 +115,7 @@ def _shifted(value, bits: int):
 
 
 def take(images, rows, columns):
-    """`images[i, rows[i], columns[i]]` for each image i: every crop, shift and flip at once.
+    """Returns `images[i, rows[i], columns[i]]` for each image i: crop, shift and flip in one.
 
     Example:
         >>> images = tf.reshape(tf.range(12), (1, 2, 2, 3))
@@ -126,7 +127,7 @@ def take(images, rows, columns):
 
 
 def _reflected(index):
-    """Positions outside the image, mirrored at the border's pixels."""
+    """Mirrors positions outside the image at its border."""
     index = tf.abs(index)
     return (IMAGE_SIZE - 1) - tf.abs((IMAGE_SIZE - 1) - index)
 
@@ -136,7 +137,7 @@ def _turned(columns, flipped):
 
 
 def _numbered(seed, number: int):
-    """A seed of its own for each use of one seed."""
+    """A different seed for each use of the batch's seed."""
     return tf.cast(seed, tf.int64) + tf.constant([number, 0], tf.int64)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the CIFAR-10 recipe. Imports no TensorFlow, so that `--help` answers at once."""
+"""Settings of the CIFAR-10 recipe. Does not import TensorFlow, so `--help` is quick."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from kerasdist import KerasdistError, OptimizerConfig
 
-# What each preset sets; anything else keeps its default below, and any option overrides both.
+# The settings of each preset. Other settings keep their defaults below; options override both.
 PRESETS = {
     "fast": {},
     "accurate": {"widths": (64, 256, 256), "convolutions": 3, "cutout": 12, "epochs": 26},
@@ -32,7 +32,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Config(OptimizerConfig):
-    """Every setting of the recipe; each is an option of `kerasdist fit recipes/cifar10`.
+    """The settings of the recipe. Each is an option of `kerasdist fit recipes/cifar10`.
 
     Example:
         >>> Config(learning_rate=0.01).learning_rate
@@ -41,57 +41,57 @@ class Config(OptimizerConfig):
 
     preset: Literal["fast", "accurate", "tutorial"] = field(
         default="fast",
-        metadata={"help": "settings to begin with: fast, accurate or tutorial (as in 2017)"},
+        metadata={"help": "settings to start from: fast, accurate or tutorial (as in 2017)"},
     )
     network: Literal["whitened", "tutorial"] = field(
         default="whitened", metadata={"help": "whitened (groups of convolutions) or tutorial"}
     )
     widths: tuple[int, ...] = field(
-        default=(32, 88, 144), metadata={"help": "whitened: filters of each group"}
+        default=(32, 88, 144), metadata={"help": "whitened: filters per group"}
     )
     convolutions: int = field(
         default=2,
         metadata={
-            "help": "whitened: convolutions of a group; of 3 or more, the rest is a residual"
+            "help": "whitened: convolutions per group; from 3 on, all but the first are a residual"
         },
     )
     augmentation: Literal["shift", "tutorial", "none"] = field(
         default="shift",
         metadata={
-            "help": "shift (by up to 2 pixels, and every image flipped in every other epoch), "
+            "help": "shift (by up to 2 pixels, and flip each image in every other epoch), "
             "tutorial (random crop, flip, brightness, contrast) or none"
         },
     )
     cutout: int = field(
         default=0,
-        metadata={"help": "shift: side of a square of each image that is painted over, or 0"},
+        metadata={"help": "shift: side of the square that is painted over in each image, or 0"},
     )
     crop_size: int = field(
-        default=24, metadata={"help": "tutorial: side of what the network sees, at most 32"}
+        default=24,
+        metadata={"help": "tutorial: side of the crop that the network sees, at most 32"},
     )
     l2: float = field(
         default=0.002,
         metadata={"help": "tutorial: L2 factor on its two hidden dense layers"},
     )
     label_smoothing: float = field(
-        default=0.2, metadata={"help": "part of a label that goes to all classes equally"}
+        default=0.2, metadata={"help": "part of a label that is spread equally over all classes"}
     )
     others_rate: float = field(
         default=12.5,
-        metadata={"help": "kernel_muon: learning rate of all but the convolutions, times this"},
+        metadata={"help": "kernel_muon: factor of the learning rate for all but convolutions"},
     )
     bias_factor: float = field(
-        default=64.0, metadata={"help": "whitened: learning rate of BatchNorm's biases, times this"}
+        default=64.0,
+        metadata={"help": "whitened: factor of the learning rate for BatchNorm biases"},
     )
-    batch_size: int = field(
-        default=512, metadata={"help": "examples of one optimizer step, over all devices"}
-    )
+    batch_size: int = field(default=512, metadata={"help": "examples per step, over all devices"})
     epochs: int = field(default=10, metadata={"help": "passes over the training data"})
     steps: int | None = field(
-        default=None, metadata={"help": "steps to train instead of epochs; the schedule knows them"}
+        default=None, metadata={"help": "number of steps to train, instead of epochs"}
     )
     ema: float | None = field(
-        default=None, metadata={"help": "decay of an average of the weights, for evaluation"}
+        default=None, metadata={"help": "decay of the average of the weights, for evaluation"}
     )
     optimizer: str = "kernel_muon"
     learning_rate: float = 0.06
@@ -108,23 +108,23 @@ class Config(OptimizerConfig):
     )
     source: Literal["auto", "files", "tfds", "synthetic"] = field(
         default="auto",
-        metadata={"help": "auto, files, tfds or synthetic; auto takes the first there is"},
+        metadata={"help": "auto, files, tfds or synthetic; auto uses the first available"},
     )
     seed: int = field(default=0, metadata={"help": "seed of the initial weights and the shuffling"})
     num_train: int = field(
-        default=5000, metadata={"help": "training images of the synthetic set; others have theirs"}
+        default=5000, metadata={"help": "number of training images (synthetic data only)"}
     )
     num_validation: int = field(
         default=2000,
-        metadata={"help": "validation images of the synthetic set; others have theirs"},
+        metadata={"help": "number of validation images (synthetic data only)"},
     )
     synthetic_seed: int = field(
         default=0,
-        metadata={"help": "seed of the synthetic images, apart from seed so that runs compare"},
+        metadata={"help": "seed of the synthetic images; --seed does not change them"},
     )
 
     def __post_init__(self):
-        """Refuses numbers out of range, before TensorFlow is imported."""
+        """Checks the ranges of numbers, before TensorFlow is imported."""
         super().__post_init__()
         for name, lowest, highest in (
             ("crop_size", 1, 32),
@@ -142,6 +142,6 @@ class Config(OptimizerConfig):
                 )
         if not 1 <= len(self.widths) <= 4 or min(self.widths) < 1:
             raise KerasdistError(
-                f"Received `widths={self.widths!r}`. Expected one to four numbers of at least 1: "
-                "each group halves the image. Correct the setting."
+                f"Received `widths={self.widths!r}`. Expected one to four numbers of at least 1, "
+                "because each group halves the image. Correct the setting."
             )

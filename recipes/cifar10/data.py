@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary files, from TFDS, or a synthetic set of the same shape."""
+"""Reads CIFAR-10 from its binary files or TFDS, or draws synthetic images of that shape."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
 
     Returns:
         `{"image": uint8 [n, 32, 32, 3], "label": int64 [n]}`, and for training the `"index"` of
-        each image, by which its flips alternate.
+        each image, which augmentation needs for its flips.
 
     Example:
         >>> data = build_data(Config(source="synthetic", num_validation=20), "validation")
@@ -63,7 +63,7 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
     """
     if split not in FILES:
         raise KerasdistError(
-            f"Received `split` {split!r}. Expected one of {', '.join(FILES)}. Ask for one of these."
+            f"Received `split` {split!r}. Expected one of {', '.join(FILES)}. Use one of these."
         )
     source, folder = CIFAR10.locate(config.source, config.data_dir)
     if source == "files":
@@ -73,7 +73,7 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
         arrays = {"image": found["image"], "label": found["label"].astype(np.int64)}
     else:
         num_images = config.num_train if split == "train" else config.num_validation
-        # The split is part of the seed: no image is drawn for both.
+        # The split is part of the seed, so both splits have different images.
         arrays = make_synthetic(num_images, (config.synthetic_seed, list(FILES).index(split)))
     if split == "train":
         arrays["index"] = np.arange(len(arrays["label"]))
@@ -115,9 +115,9 @@ def build_views(config):
 
 
 def num_examples(config) -> int:
-    """Returns the number of training images, without reading them; CIFAR-10's if they are gone.
+    """Returns the number of training images, without reading them; 50,000 if they are not found.
 
-    A trained model is built again where its data need not be.
+    A trained model can be built again on a machine without the data.
 
     Example:
         >>> num_examples(Config(source="synthetic", num_train=20))
@@ -136,11 +136,11 @@ def num_examples(config) -> int:
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
-    """Returns image files as the network gets them, for `kerasdist predict`.
+    """Reads image files as the network gets them, for `kerasdist predict`.
 
     Args:
         config: The recipe's `Config`.
-        paths: PNG, JPEG, BMP or GIF files of any size; of a GIF the first frame counts.
+        paths: PNG, JPEG, BMP or GIF files of any size. Of a GIF, only the first frame is used.
 
     Returns:
         `{"image": uint8 [n, 32, 32, 3]}`.
@@ -161,21 +161,21 @@ def _read_image(path) -> np.ndarray:
     try:
         image = tf.io.decode_image(tf.io.read_file(str(path)), expand_animations=False)
     except tf.errors.OpError as error:
-        # Without the names of TensorFlow's nodes and operations.
+        # Remove the names of TensorFlow's nodes and operations.
         reason = re.sub(r"\{\{.*?\}\} ?|\[Op:.*", "", error.message).strip().rstrip(".")
         raise KerasdistError(
-            f"Received the file {str(path)!r}, which is no image ({reason}). "
-            "Expected a whole PNG, JPEG, BMP or GIF file. "
+            f"Received the file {str(path)!r}, which is not an image ({reason}). "
+            "Expected a complete PNG, JPEG, BMP or GIF file. "
             "Replace it, or leave it out."
         ) from error
-    # One channel is grey, two are grey and transparency, four are colours and transparency.
+    # 1 channel is grey, 2 are grey and transparency, 4 are colours and transparency.
     image = image[..., :3] if image.shape[-1] >= 3 else tf.image.grayscale_to_rgb(image[..., :1])
     image = tf.image.resize(image, (IMAGE_SIZE, IMAGE_SIZE), antialias=True)
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8).numpy()
 
 
 def find_source(config) -> str:
-    """Returns where the data of `config` comes from, and warns if it is not the real thing.
+    """Returns where the data of `config` comes from. Warns if it is not the real data.
 
     Returns:
         `"files"`, `"tfds"` or `"synthetic"`.
@@ -188,7 +188,7 @@ def find_source(config) -> str:
 
 
 def read_files(folder: Path, split: str) -> dict[str, np.ndarray]:
-    """Reads CIFAR-10's own binary files.
+    """Reads the binary files of CIFAR-10.
 
     A record is a label byte, then the red, the green and the blue plane, row by row.
 
@@ -239,13 +239,13 @@ def _read_records(path: Path) -> np.ndarray:
 def make_synthetic(num_images: int, seed, chunk: int = 1000) -> dict[str, np.ndarray]:
     """Draws patterned discs: the class is the pattern and its width.
 
-    Position, phase, contrast, colours and background are random, so that neither the mean colour
-    nor any single pixel tells the class.
+    Position, phase, contrast, colours and background are random, so neither the mean colour nor
+    any single pixel tells the class.
 
     Args:
-        num_images: How many images; the classes are equally frequent.
-        seed: What `numpy.random.default_rng` accepts.
-        chunk: Images made at a time, to bound the memory; other sizes draw other images.
+        num_images: The number of images. All classes have the same share.
+        seed: A seed for `numpy.random.default_rng`.
+        chunk: How many images are made at a time, to limit memory. It changes the images.
 
     Example:
         >>> make_synthetic(20, seed=0)["label"].shape
@@ -275,8 +275,8 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     y, x = pixels[None, :, None, None], pixels[None, None, :, None]
     center_y, center_x = uniform(12, 20), uniform(12, 20)
 
-    # Five patterns, each in a narrow and a wide version. The mirror image of each is of its class,
-    # so that flips are as harmless as in photographs.
+    # Five patterns, each in a narrow and a wide version. A mirror image has the same class, so
+    # flips are as harmless as in photographs.
     label = labels.astype(np.float32)[:, None, None, None]
     angle = uniform(-0.12, 0.12)
     number = (
@@ -304,7 +304,7 @@ def _draw(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     disc = np.clip(uniform(7, 11) - distance, 0, 1)
     slope_x, slope_y = uniform(-2, 2, 3), uniform(-2, 2, 3)
     background = uniform(40, 215, 3) + slope_x * (x - 15.5) + slope_y * (y - 15.5)
-    # Each channel has its own strength and sign, so that only the pattern is common to a class.
+    # Each channel has its own strength and sign, so only the pattern is common to a class.
     colour = random.choice(np.float32([-1, 1]), (num_images, 1, 1, 3)) * uniform(20, 60, 3)
     disc_colour = uniform(40, 215, 3)
     picture = background + disc * (disc_colour - background + colour * pattern)

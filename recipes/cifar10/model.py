@@ -1,4 +1,4 @@
-"""The networks for CIFAR-10: a small fast one, an accurate one, and that of the TF1 tutorial."""
+"""Networks for CIFAR-10: a small fast one, an accurate one, and the one of the TF1 tutorial."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def build_model(config) -> kerasdist.Model:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class WhitenedCNN(kerasdist.Model):
-    """Groups of 3x3 convolutions on whitened 2x2 patches, of images of values 0 to 255.
+    """Groups of 3x3 convolutions on whitened 2x2 patches. Images have values from 0 to 255.
 
     Args:
-        widths: Filters of each group; a group halves the side of the image.
-        convolutions: How many convolutions a group has. Of three or more, all but the first are a
-            residual: what the first gave is added to what the last gave.
+        widths: Filters per group. Each group halves the side of the image.
+        convolutions: Convolutions per group. With three or more, all but the first are a residual:
+            the output of the first is added to the output of the last.
 
     Example:
         >>> import numpy as np
@@ -83,7 +83,7 @@ class WhitenedCNN(kerasdist.Model):
             for layer in _block(f"group{i}_{j}", width, halve=j == 1)
         ]
         self.pool = keras.layers.GlobalMaxPooling2D(name="pool")
-        # In float32 also under mixed precision, because the softmax follows.
+        # float32 even under mixed precision, because a softmax follows.
         self.logits = keras.layers.Dense(
             NUM_CLASSES, use_bias=False, dtype="float32", name="logits"
         )
@@ -94,7 +94,7 @@ class WhitenedCNN(kerasdist.Model):
         size = len(self.blocks) // len(self.widths)
         for start in range(0, len(self.blocks), size):
             outputs = self._group(outputs, self.blocks[start : start + size], training)
-        # Small at the start: the smoothed targets are never far from each other.
+        # Keep the logits small: smoothed targets are never far from each other.
         return self.logits(self.pool(outputs)) / 9
 
     def _group(self, outputs, layers, training):
@@ -111,7 +111,7 @@ class WhitenedCNN(kerasdist.Model):
         return outputs
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, so that a saved model can be loaded."""
+        """The arguments of the constructor. Loading a saved model needs them."""
         return super().get_config() | {"widths": self.widths, "convolutions": self.convolutions}
 
 
@@ -121,9 +121,9 @@ def _whitening(shape, dtype=None):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class PartlyIdentity(keras.initializers.Initializer):
-    """Filters of which the first copy one input channel each; the others are small and random.
+    """The first filters copy one input channel each; the other filters are small and random.
 
-    What the layer before found passes through unchanged at the start.
+    So at the start, the outputs of the previous layer pass through unchanged.
 
     Example:
         >>> float(PartlyIdentity(seed=1)((3, 3, 2, 4))[1, 1, 0, 0])
@@ -147,7 +147,7 @@ class PartlyIdentity(keras.initializers.Initializer):
 
 
 def _block(name: str, width: int, *, halve: bool) -> list[keras.layers.Layer]:
-    """A convolution and its normalisation, which a GELU follows."""
+    """A convolution and its normalization. The model applies a GELU after them."""
     layers: list[keras.layers.Layer] = [
         keras.layers.Conv2D(
             width,
@@ -170,7 +170,7 @@ def _block(name: str, width: int, *, halve: bool) -> list[keras.layers.Layer]:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class LocalResponseNormalization(keras.layers.Layer):
-    """Divides each activation by a norm over the nine channels around it, as the tutorial did.
+    """Divides each activation by a norm over the nine nearest channels, as the tutorial did.
 
     Example:
         >>> LocalResponseNormalization()(ops.ones((1, 2, 2, 16))).shape
@@ -179,8 +179,8 @@ class LocalResponseNormalization(keras.layers.Layer):
 
     def build(self, input_shape):
         channels = np.arange(input_shape[-1])
-        # Sums over neighbours as a product with a band of ones: several times faster than
-        # TensorFlow's own operation on a CPU, backward above all.
+        # Sum over neighbours by multiplying with a band of ones. On a CPU this is several times
+        # faster than TensorFlow's operation, above all in the backward pass.
         self.band = (np.abs(channels[:, None] - channels) <= 4).astype("float32")
 
     def call(self, inputs):
@@ -196,11 +196,12 @@ class LocalResponseNormalization(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Cifar10CNN(kerasdist.Model):
-    """The tutorial's two convolutions and three dense layers, on images of values 0 to 255.
+    """The tutorial's two convolutions and three dense layers. Images have values from 0 to 255.
 
     Args:
-        crop_size: Side of what the network sees; larger images are cropped to their centre.
-        l2: Factor of the squares of the two hidden dense layers' kernels in the loss.
+        crop_size: The side of the image that the network sees. Larger images are cropped to their
+            centre.
+        l2: The factor of the L2 loss on the kernels of the two hidden dense layers.
 
     Example:
         >>> import numpy as np
@@ -225,7 +226,7 @@ class Cifar10CNN(kerasdist.Model):
             keras.layers.Flatten(name="flatten"),
             _hidden("dense1", 384, l2),
             _hidden("dense2", 192, l2),
-            # In float32 also under mixed precision, because the softmax follows.
+            # float32 even under mixed precision, because a softmax follows.
             keras.layers.Dense(
                 NUM_CLASSES,
                 kernel_initializer=_truncated_normal(1 / 192),
@@ -241,7 +242,7 @@ class Cifar10CNN(kerasdist.Model):
         return outputs
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, so that a saved model can be loaded."""
+        """The arguments of the constructor. Loading a saved model needs them."""
         return super().get_config() | {"crop_size": self.crop_size, "l2": self.l2}
 
 
@@ -257,7 +258,7 @@ def crop(image, size: int):
     if size > min(height, width):
         raise kerasdist.KerasdistError(
             f"Received images of {height} x {width} pixels. Expected at least {size} x {size}, the "
-            "`crop_size`. Set a smaller `crop_size`, or give larger images."
+            "`crop_size`. Set a smaller `crop_size`, or use larger images."
         )
     top, left = (height - size) // 2, (width - size) // 2
     return image[:, top : top + size, left : left + size]
@@ -273,7 +274,7 @@ def standardize(image):
     image = ops.cast(image, "float32")
     mean = ops.mean(image, axis=(1, 2, 3), keepdims=True)
     variance = ops.mean(ops.square(image - mean), axis=(1, 2, 3), keepdims=True)
-    # A uniform image has no deviation: divide by no less than `per_image_standardization` does.
+    # A uniform image has deviation 0: use the lower limit of `per_image_standardization`.
     num_values = image.shape[1] * image.shape[2] * image.shape[3]
     return (image - mean) / ops.maximum(ops.sqrt(variance), num_values**-0.5)
 

@@ -1,11 +1,12 @@
-"""A frozen first layer that makes 2x2 patches of CIFAR-10 images white, from fixed numbers."""
+"""The filters of a frozen first layer, which whitens 2x2 patches of CIFAR-10 images."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Of the 50,000 training images: of each channel, and of 2x2 patches of standardised pixels (rows,
-# columns, channels; the lower triangle). `tests/test_cifar10.py` computes them again.
+# Computed from the 50,000 training images: mean and deviation of each channel, and the covariance
+# of 2x2 patches of standardized pixels (rows, columns, channels; the lower triangle).
+# `tests/recipes/test_cifar10.py` checks them.
 MEAN = (125.307, 122.950, 113.865)
 DEVIATION = (62.993, 62.089, 66.705)
 _COVARIANCE = """
@@ -22,12 +23,12 @@ _COVARIANCE = """
     .77366 .85689 .77989 .82176 .90821 .82427 .82980 .91347 .82865 .89698 .98477
     .66528 .78231 .87536 .70616 .82664 .91845 .71125 .82871 .92011 .76889 .89061 .98004
 """
-# Keeps directions that are almost noise from being blown up.
+# Keeps directions that are almost noise from being amplified.
 _SMALLEST = 5e-4
 
 
 def covariance() -> np.ndarray:
-    """The 12 by 12 matrix.
+    """Returns the covariance as a 12 by 12 matrix.
 
     Example:
         >>> covariance().shape
@@ -39,14 +40,14 @@ def covariance() -> np.ndarray:
 
 
 def filters() -> np.ndarray:
-    """24 filters of 2x2 pixels: the directions of the patches, each of unit variance, and minus it.
+    """Returns 24 filters of 2x2 pixels: 12 whitening directions, and the negative of each.
 
     Example:
         >>> filters().shape
         (2, 2, 3, 24)
     """
     variances, directions = np.linalg.eigh(covariance())
-    # The sign of a direction is the library's choice: fixed here, so that it is the same anywhere.
+    # `eigh` may return either sign of a direction: fix it, so that it is the same everywhere.
     directions *= np.sign(directions[np.abs(directions).argmax(axis=0), range(12)])
     scaled = directions / np.sqrt(variances + _SMALLEST)
     return np.concatenate([scaled, -scaled], axis=1).reshape(2, 2, 3, 24).astype(np.float32)

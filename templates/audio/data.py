@@ -1,4 +1,4 @@
-"""Sounds from a folder for each class, or made ones to try the recipe with."""
+"""Reads sounds from one folder per class, or makes sounds to try the recipe with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError
 
-# Yours: each is the name of a folder in --data-dir.
+# Your classes. Each is the name of a folder in --data-dir.
 CLASS_NAMES = ("falling", "rising", "steady")
 EXAMPLE_SUFFIXES = (".wav",)
 # Every tenth file is for validation.
@@ -30,7 +30,7 @@ def build_data(config, split: str) -> kerasdist.Sequences:
 
 
 def num_examples(config) -> int:
-    """How many training sounds there are; the schedule of the learning rate needs to know."""
+    """The number of training sounds, which the learning rate schedule needs."""
     return NUM_MADE["train"] if config.data_dir is None else len(find_files(config, "train")[0])
 
 
@@ -45,8 +45,8 @@ def find_files(config, split: str) -> tuple[list[Path], list[int]]:
         if not chosen:
             raise KerasdistError(
                 f"Received `data_dir` {config.data_dir!r}, whose folder {name!r} has no file for "
-                f"the {split} data. Expected a folder of files for each class. Correct "
-                "`data_dir`, or `CLASS_NAMES` in data.py."
+                f"the {split} data. Expected one folder of files per class. Correct `data_dir`, or "
+                "`CLASS_NAMES` in data.py."
             )
         paths += chosen
         labels += [label] * len(chosen)
@@ -54,10 +54,10 @@ def find_files(config, split: str) -> tuple[list[Path], list[int]]:
 
 
 def build_augment(config):
-    """What changes training sounds; all randomness comes from `seed`."""
+    """Changes the training sounds at random. All randomness comes from `seed`."""
 
     def augment(batch, seed):
-        # Some bands are not heard.
+        # Silence four bands.
         num = tf.shape(batch["frames"])[0]
         first = tf.random.stateless_uniform((num, 1), seed, 0, config.mels, tf.int32)
         band = tf.range(config.mels)[None]
@@ -68,7 +68,7 @@ def build_augment(config):
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
-    """WAV files as the network gets them, for `kerasdist predict`."""
+    """Reads WAV files as the network gets them, for `kerasdist predict`."""
     frames = [log_mel(read_sound(path, config.rate), config) for path in paths]
     lengths = np.array([len(clip) for clip in frames], np.int32)
     padded = [np.pad(clip, ((0, lengths.max() - len(clip)), (0, 0))) for clip in frames]
@@ -76,19 +76,19 @@ def read_examples(config, paths) -> dict[str, np.ndarray]:
 
 
 def read_sound(path, rate: int) -> np.ndarray:
-    """The samples of a WAV file with one channel."""
+    """Reads the samples of a WAV file with one channel."""
     samples, found = tf.audio.decode_wav(tf.io.read_file(str(path)))
     if int(found) != rate or samples.shape[1] != 1 or not samples.shape[0]:
         raise KerasdistError(
             f"Received the file {str(path)!r} with {samples.shape[1]} channels of "
-            f"{samples.shape[0]} samples, {int(found)} a second. Expected one channel, {rate} a "
-            "second. Convert it, or set `rate`."
+            f"{samples.shape[0]} samples, {int(found)} per second. Expected one channel, {rate} "
+            "per second. Convert the file, or set `rate`."
         )
     return samples[:, 0].numpy()
 
 
 def log_mel(samples: np.ndarray, config) -> np.ndarray:
-    """A sound as frames of 25 ms every 10 ms, of mean 0 and deviation 1."""
+    """Turns a sound into frames of 25 ms every 10 ms, with mean 0 and deviation 1."""
     length, step = config.rate // 40, config.rate // 100
     spectrum = tf.abs(tf.signal.stft(tf.constant(samples), length, step, pad_end=True))
     bands = tf.signal.linear_to_mel_weight_matrix(
@@ -99,7 +99,7 @@ def log_mel(samples: np.ndarray, config) -> np.ndarray:
 
 
 def make(num_sounds: int, rate: int, split: str) -> tuple[list[np.ndarray], list[int]]:
-    """Tones that fall, rise or stay, of random length and pitch, with noise."""
+    """Makes tones that fall, rise or stay, with random length, pitch and noise."""
     random = np.random.default_rng(0 if split == "train" else 1)
     sounds, labels = [], []
     for _ in range(num_sounds):

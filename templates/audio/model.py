@@ -24,7 +24,7 @@ def build_model(config) -> kerasdist.Model:
 
 @keras.saving.register_keras_serializable("audio")
 class Network(kerasdist.Model):
-    """A GRU in both directions; the mask keeps the padding of a batch out of it."""
+    """A bidirectional GRU. The mask keeps it from reading the padding of a batch."""
 
     features = ("frames", "length")
     targets = "label"

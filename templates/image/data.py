@@ -1,4 +1,4 @@
-"""Images from a folder for each class, or drawn ones to try the recipe with."""
+"""Reads images from one folder per class, or draws images to try the recipe with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from kerasdist import KerasdistError
 
-# Yours: each is the name of a folder in --data-dir.
+# Your classes. Each is the name of a folder in --data-dir.
 CLASS_NAMES = ("bar", "disc", "ring")
 EXAMPLE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 # Every tenth file is for validation.
@@ -26,7 +26,7 @@ def build_data(config, split: str) -> dict[str, np.ndarray]:
 
 
 def num_examples(config) -> int:
-    """How many training images there are; the schedule of the learning rate needs to know."""
+    """The number of training images, which the learning rate schedule needs."""
     return NUM_DRAWN["train"] if config.data_dir is None else len(find_files(config, "train")[0])
 
 
@@ -41,8 +41,8 @@ def find_files(config, split: str) -> tuple[list[Path], list[int]]:
         if not chosen:
             raise KerasdistError(
                 f"Received `data_dir` {config.data_dir!r}, whose folder {name!r} has no file for "
-                f"the {split} data. Expected a folder of files for each class. Correct "
-                "`data_dir`, or `CLASS_NAMES` in data.py."
+                f"the {split} data. Expected one folder of files per class. Correct `data_dir`, or "
+                "`CLASS_NAMES` in data.py."
             )
         paths += chosen
         labels += [label] * len(chosen)
@@ -50,7 +50,7 @@ def find_files(config, split: str) -> tuple[list[Path], list[int]]:
 
 
 def build_augment(config):
-    """What changes training images; all randomness comes from `seed`."""
+    """Changes the training images at random. All randomness comes from `seed`."""
 
     def augment(batch, seed):
         flipped = tf.image.stateless_random_flip_left_right(batch["image"], seed)
@@ -60,7 +60,7 @@ def build_augment(config):
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
-    """Image files as the network gets them, for `kerasdist predict` too."""
+    """Reads image files as the network gets them, also for `kerasdist predict`."""
     images = []
     for path in paths:
         image = tf.io.decode_image(tf.io.read_file(str(path)), channels=3, expand_animations=False)
@@ -70,7 +70,7 @@ def read_examples(config, paths) -> dict[str, np.ndarray]:
 
 
 def draw(num_images: int, size: int, split: str) -> dict[str, np.ndarray]:
-    """Bars, discs and rings at random places, in random colours, with noise."""
+    """Draws bars, discs and rings at random places, in random colours, with noise."""
     random = np.random.default_rng(0 if split == "train" else 1)
     labels = random.integers(0, len(CLASS_NAMES), num_images)
     y, x = np.mgrid[:size, :size] / size

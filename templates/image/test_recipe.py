@@ -1,4 +1,4 @@
-"""The recipe learns, and two devices compute what one does. `python -m pytest` runs it."""
+"""The recipe learns, and gets the same weights on two devices. Run it with `python -m pytest`."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_it_learns():
     assert fit(1, epochs=3).history["val_accuracy"][-1] > 0.9
 
 
-def test_two_devices_compute_what_one_does():
+def test_two_devices_give_the_weights_of_one():
     one, two = (fit(devices, epochs=1).model.get_weights() for devices in (1, 2))
-    for mine, its in zip(two, one, strict=True):
-        np.testing.assert_allclose(mine, its, atol=1e-3)
+    for found, expected in zip(two, one, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)

@@ -1,7 +1,6 @@
 """What a Tab offers, and the scripts in the shells that are here."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -9,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kerasdist.cli import completion, main
+from kerasdist.cli import main, shells
 from tests import classifier_recipe
-
-COMMANDS = re.findall(r"^  (\w+) .*?  ", main.HELP, re.M)
 
 
 def offered(command, *words):
@@ -22,9 +19,14 @@ def offered(command, *words):
     return [line for line in outcome.lines if line]
 
 
+@pytest.mark.parametrize("shell", shells.SCRIPTS)
+def test_a_script_asks_kerasdist(shell):
+    assert f"kerasdist {shells.COMPLETE} " in shells.SCRIPTS[shell]
+
+
 def test_every_command_is_offered_and_has_options(command):
-    assert offered(command, "") == [*COMMANDS, "--help", "--version"]
-    for name in COMMANDS:
+    assert offered(command, "") == [*main.COMMANDS, "--help", "--version"]
+    for name in main.COMMANDS:
         assert {"--json", "--help"} <= set(offered(command, name, "x", "-"))
 
 
@@ -72,12 +74,12 @@ def test_runs_and_recipes_that_are_here_are_offered(command, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "Received no shell. Expected one of bash, zsh, fish."),
+        ([], "The shell is missing. Expected one of bash, zsh, fish."),
         (
             ["bsh"],
-            "Received the shell 'bsh'. Expected one of bash, zsh, fish. Did you mean 'bash'?",
+            "Unknown shell 'bsh'. Expected one of bash, zsh, fish. Did you mean 'bash'?",
         ),
-        (["bash", "--jsn"], "Received '--jsn'. Expected an option of"),
+        (["bash", "--jsn"], "Unknown option '--jsn'. Did you mean '--json'?"),
     ],
 )
 def test_wrong_shells(command, argv, message):
@@ -100,7 +102,7 @@ _kerasdist
 }
 
 
-@pytest.mark.parametrize("shell", completion.SCRIPTS)
+@pytest.mark.parametrize("shell", shells.SCRIPTS)
 def test_a_shell_completes(shell, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")

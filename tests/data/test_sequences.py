@@ -6,7 +6,7 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.data.arrays import group_by_length
+from kerasdist.data.forms.sequences import group_by_length
 from kerasdist.data.streams import open_stream
 
 NUM, SIZE = 43, 8

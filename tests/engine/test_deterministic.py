@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.runs import folder
+from kerasdist.runs.trained_model import weights_sha256
 
 RANDOM = np.random.default_rng(5)
 IMAGES = RANDOM.normal(size=(43, 8, 8, 3)).astype("float32")
@@ -71,7 +71,7 @@ def digest(build, data, replicas, shards, **options):
     )
     optimizer = b"".join(v.numpy().tobytes() for v in history.model.optimizer.variables)
     average = b"".join(w.tobytes() for w in history.ema_weights or ())
-    return folder.weights_sha256(history.model), optimizer, average
+    return weights_sha256(history.model), optimizer, average
 
 
 @pytest.mark.parametrize(("shards", "counts"), [(4, (1, 2, 4)), (12, (1, 3, 6))])

@@ -11,7 +11,8 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.devices.placement import place
 from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, REACHED
-from kerasdist.engine.engine import Engine, Settings
+from kerasdist.engine.engine import Engine
+from kerasdist.engine.settings import Settings
 
 
 def built(loss="mse"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.training import api
+from kerasdist.training import session
 
 RANDOM = np.random.default_rng(5)
 IMAGES = RANDOM.normal(size=(21, 8, 8, 3)).astype("float32")
@@ -42,12 +42,12 @@ def fit(dropout=0.2, **options):
 def test_xla_compiles_only_if_it_is_on(jit, monkeypatch):
     engines = []
 
-    class Recorded(api.Engine):
+    class Recorded(session.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             engines.append(self)
 
-    monkeypatch.setattr(api, "Engine", Recorded)
+    monkeypatch.setattr(session, "Engine", Recorded)
     fit(devices=1, jit=jit)
     (traced,) = engines[0].train_loop._list_all_concrete_functions()
     functions = traced.graph.as_graph_def().library.function

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.runs.folder import weights_sha256
+from kerasdist.runs.trained_model import weights_sha256
 
 RECIPE = Path(__file__).parent / "recipe"
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
+from kerasdist.errors import RunFailedError
 from kerasdist.model_files import export_target, formats
 from kerasdist.model_files.formats import keras_file, litert, onnx_file, saved_model
 from kerasdist.runs.checkpoints import Store
@@ -168,7 +169,7 @@ def test_nothing_foreign_is_overwritten(command, run, tmp_path):
     ):
         done = command("export", run, "--format", *arguments)
         assert done.code == 2
-        assert "nothing else is overwritten" in done.err
+        assert "kerasdist overwrites nothing else" in done.err
     assert (folder / "model.tflite").read_text() == "all my work"
     assert (tmp_path / "mine.keras").read_text() == "all my work"
     assert not (tmp_path / "elsewhere.keras").exists()
@@ -186,7 +187,7 @@ def test_an_export_that_was_changed_is_not_ours_any_more(tmp_path):
     folder = tmp_path / "export" / "saved_model"
     assert [p.name for p in folder.iterdir()] == ["2"]
     (folder / "b").write_text("mine")
-    with pytest.raises(kerasdist.KerasdistError, match="not an export of ours"):
+    with pytest.raises(kerasdist.KerasdistError, match="not an earlier export"):
         export_target.target(tmp_path, "saved_model", None)
 
 
@@ -195,7 +196,7 @@ def test_a_path_that_came_into_being_meanwhile_is_not_overwritten(tmp_path):
     with target.draft() as draft:
         draft.write_text("ours")
         (tmp_path / "model.keras").write_text("mine")
-        with pytest.raises(kerasdist.KerasdistError, match="nothing else is overwritten"):
+        with pytest.raises(kerasdist.KerasdistError, match="kerasdist overwrites nothing else"):
             target.place(draft, {})
     assert (tmp_path / "model.keras").read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["model.keras"]
@@ -230,7 +231,7 @@ def test_a_file_that_computes_something_else_fails_and_is_not_kept(
     monkeypatch.setattr(saved_model, "opened", wrong)
     done = command("export", run, "--format", "saved_model", "--output", "new/model")
     assert (done.code, done.out) == (1, "")
-    assert "computes something else" in done.err
+    assert "does not compute the same as the model" in done.err
     assert "0.0002 of the largest output" in done.err
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -239,7 +240,7 @@ def test_a_file_that_its_runtime_refuses_fails_and_is_not_kept(command, run, tmp
     monkeypatch.setattr(keras_file, "opened", lambda path, served: 1 / 0)
     done = command("export", run, "--format", "keras", "--output", "new/model.keras")
     assert (done.code, done.out) == (1, "")
-    assert "its own runtime cannot run: ZeroDivisionError" in done.err
+    assert "exported file cannot be run: ZeroDivisionError" in done.err
     assert list((tmp_path / "new").iterdir()) == []
 
 
@@ -428,7 +429,7 @@ def test_a_class_that_keras_cannot_describe_names_another_format(tmp_path):
     served = served_of(Odd(object()), x=((1, 2), "float32"))
     with pytest.raises(kerasdist.KerasdistError, match="--format saved_model") as found:
         keras_file.write(served, tmp_path / "model.keras")
-    assert found.value.during_run
+    assert isinstance(found.value, RunFailedError)
     saved_model.write(served, tmp_path / "saved_model")
     runtime = saved_model.opened(tmp_path / "saved_model", served)
     assert formats.compare(served, runtime, [formats.random_inputs(served, 3)]).is_small
@@ -480,5 +481,5 @@ def test_onnx_has_the_exact_gelu_and_names_what_it_cannot_hold(tmp_path):
             return tf.math.lgamma(x)
 
     served = served_of(Odd(), x=((1, 2), "float32"))
-    with pytest.raises(kerasdist.KerasdistError, match=r"ONNX cannot hold.*Lgamma"):
+    with pytest.raises(kerasdist.KerasdistError, match=r"ONNX cannot represent.*Lgamma"):
         onnx_file.write(served, tmp_path / "odd.onnx")

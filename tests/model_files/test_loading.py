@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.runs import folder as runs
+from kerasdist.runs.file_names import BEST, FINAL
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
 Y = (X.sum(axis=1) > 0).astype("int64")
@@ -105,7 +105,7 @@ def test_each_of_the_three_is_what_its_name_says(tmp_path):
 def test_the_best_file_has_the_optimizer_of_its_step(devices, tmp_path):
     """Plain Keras goes on training from it."""
     train(sequential, tmp_path / "run", epochs=2, devices=devices)
-    plain = keras.models.load_model(tmp_path / "run" / runs.BEST)
+    plain = keras.models.load_model(tmp_path / "run" / BEST)
     assert int(plain.optimizer.iterations) == 8
     assert np.abs(plain.optimizer.variables[2]).max() > 0
 
@@ -189,7 +189,7 @@ def test_a_class_that_keras_cannot_make_is_named_with_what_to_do(tmp_path):
 
 
 def test_a_model_that_the_user_calls_a_run_is_not_one(tmp_path):
-    with pytest.raises(kerasdist.KerasdistError, match="which is no run"):
+    with pytest.raises(kerasdist.KerasdistError, match="is not a run"):
         kerasdist.load(tmp_path)
     with pytest.raises(kerasdist.KerasdistError, match="Did you mean 'best'"):
         kerasdist.load(tmp_path, which="bset")
@@ -214,7 +214,7 @@ def test_no_code_comes_from_a_run_s_folder(tmp_path):
     marker.unlink()  # Building it ran the function.
     for model in (foreign_module(marker), json.loads(with_lambda.to_json())):
         (folder / "model.json").write_text(json.dumps({**described, "model": model}))
-        with pytest.raises(kerasdist.KerasdistError, match="no code is taken from a run"):
+        with pytest.raises(kerasdist.KerasdistError, match="kerasdist runs no code from a run"):
             kerasdist.load(folder)
         assert not marker.exists()
 
@@ -239,7 +239,7 @@ def test_a_checkpoint_file_that_names_code_is_refused(tmp_path):
 
 def test_plain_keras_reads_best_and_final_with_safe_mode(tmp_path):
     trained = train(sequential, tmp_path / "run").model
-    for name in (runs.BEST, runs.FINAL):
+    for name in (BEST, FINAL):
         plain = keras.models.load_model(tmp_path / "run" / name, safe_mode=True)
         np.testing.assert_array_equal(plain(X), trained(X), err_msg=name)
 

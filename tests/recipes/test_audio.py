@@ -14,15 +14,16 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.data import streams
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
+from kerasdist.recipes.recipe import bundled
 
-RECIPE = recipes.bundled()["audio"]
+RECIPE = bundled()["audio"]
 # Fast enough for a test.
 SMALL = {"source": "synthetic", "num_train": 60, "num_validation": 40, "units": 6, "layers": 1}
 
 
 def part(name):
-    return recipes._import_part(RECIPE, name)
+    return import_part(RECIPE, name)
 
 
 def write_wav(path, samples, *, rate=8000, channels=1, width=2):
@@ -87,7 +88,7 @@ BROKEN = {
     "cannot be read": lambda path: path.write_bytes(b"RIFF, not"),
     "is cut short": _cut_short,
     "has 2 channels": lambda path: write_wav(path, np.zeros(800), channels=2),
-    "has 16000 samples a second": lambda path: write_wav(path, np.zeros(800), rate=16000),
+    "has 16000 samples per second": lambda path: write_wav(path, np.zeros(800), rate=16000),
     "has samples of 8 bits": lambda path: write_wav(path, np.zeros(800), width=1),
     "has no samples": _no_samples,
     "does not tell its digit": lambda path: path.rename(path.with_name("0_george_a.wav")),
@@ -103,7 +104,7 @@ def test_a_bad_file_is_named_or_left_out(folder, reason, capsys):
     for _ in range(2):
         assert len(load(folder, skip_bad=True).build_data("train")) == 7
     told = capsys.readouterr().err
-    assert told.count("skipped 1 of 16 files, first the file ") == 1
+    assert told.count("skipped 1 of 16 files; the first is the file ") == 1
     assert reason in told
 
 

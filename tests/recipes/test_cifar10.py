@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.recipes import recipe as recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT.parent / "shared" / "data"
@@ -351,7 +350,5 @@ def test_settings_out_of_range_are_refused():
 
 
 def test_every_preset_is_known_to_the_settings():
-    for name in recipes.preset.__globals__["_import_part"](
-        recipes.find("cifar10")[0], "config"
-    ).PRESETS:
+    for name in part("config").PRESETS:
         assert load(preset=name).config.preset == name

@@ -118,9 +118,12 @@ class Thing:
         ("thing.py", "Expected FILE.py:Class"),
         (":Thing", "Expected FILE.py:Class"),
         ("nowhere.py:Thing", "no file 'nowhere.py'"),
-        ("thing.py:Thin", "does not define. Expected one of Thing. Did you mean 'Thing'?"),
+        (
+            "thing.py:Thin",
+            "does not define the class 'Thin'. Expected one of Thing. Did you mean 'Thing'?",
+        ),
         ("empty.py:Thing", "it has no classes"),
-        ("broken.py:Thing", "not Python: .* in line 2"),
+        ("broken.py:Thing", "not valid Python: .* in line 2"),
     ],
 )
 def test_errors_name_what_is_wrong(tmp_path, monkeypatch, text, message):

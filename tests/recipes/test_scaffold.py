@@ -79,7 +79,7 @@ def test_images_of_ones_own(command, tmp_path):
         (["mine", "--template", "imag"], "Did you mean 'image'?"),
         (["9lives"], "Received the name '9lives'"),
         (["not-a-name"], "Received the name 'not-a-name'"),
-        (["taken"], "'taken', which exists"),
+        (["taken"], "'taken' already exists"),
         ([], "Expected `kerasdist new NAME`"),
         (["one", "two"], "two"),
         (["--template", "audio"], "Expected `kerasdist new NAME`"),

@@ -11,7 +11,8 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.runs import folder as runs
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.trained_model import save_model, weights_sha256
 
 
 def small_model():
@@ -48,15 +49,15 @@ def test_the_final_model_has_the_averaged_weights_and_the_caller_the_raw_ones(tm
     assert np.abs(average - raw).max() > 1e-3
     np.testing.assert_array_equal(loaded.get_weights()[0], average)
     result = json.loads((tmp_path / "run/result.json").read_text())
-    assert result["weights_sha256"] == runs.weights_sha256(model)
+    assert result["weights_sha256"] == weights_sha256(model)
 
 
 def test_folders_are_numbered_after_the_highest(tmp_path):
-    folders = [runs.RunFolder.numbered(tmp_path / "new", {}).path.name for _ in range(3)]
+    folders = [RunFolder.numbered(tmp_path / "new", {}).path.name for _ in range(3)]
     assert folders == ["0001", "0002", "0003"]
     (tmp_path / "new/0041").mkdir()
     (tmp_path / "new/notes").mkdir()
-    assert runs.RunFolder.numbered(tmp_path / "new", {}).path.name == "0042"
+    assert RunFolder.numbered(tmp_path / "new", {}).path.name == "0042"
 
 
 def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path):
@@ -65,7 +66,7 @@ def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path):
 
     def claim():
         barrier.wait()
-        found.append(runs.RunFolder.numbered(tmp_path, {}).path.name)
+        found.append(RunFolder.numbered(tmp_path, {}).path.name)
 
     threads = [threading.Thread(target=claim) for _ in range(8)]
     for thread in threads:
@@ -76,38 +77,38 @@ def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path):
 
 
 def test_a_used_folder_and_a_file_are_refused(tmp_path):
-    used = runs.RunFolder(tmp_path / "used", {"a": 1})
+    used = RunFolder(tmp_path / "used", {"a": 1})
     with pytest.raises(KerasdistError, match="not empty"):
-        runs.RunFolder(used.path, {"a": 2})
+        RunFolder(used.path, {"a": 2})
     assert json.loads((used.path / "config.json").read_text()) == {"a": 1}
     (tmp_path / "file").write_text("x")
     with pytest.raises(KerasdistError, match="is a file"):
-        runs.RunFolder(tmp_path / "file", {})
+        RunFolder(tmp_path / "file", {})
     with pytest.raises(KerasdistError, match="cannot be written: Not a directory"):
-        runs.RunFolder(tmp_path / "file/run", {})
+        RunFolder(tmp_path / "file/run", {})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(KerasdistError, match="cannot be written"):
-        runs.RunFolder(tmp_path / "run", {})
+        RunFolder(tmp_path / "run", {})
 
 
 def test_discard_takes_back_only_what_it_made(tmp_path):
-    runs.RunFolder(tmp_path / "a/b", {}).discard()
+    RunFolder(tmp_path / "a/b", {}).discard()
     assert not (tmp_path / "a").exists()
     (tmp_path / "mine").mkdir()
-    runs.RunFolder(tmp_path / "mine", {}).discard()
+    RunFolder(tmp_path / "mine", {}).discard()
     assert list((tmp_path / "mine").iterdir()) == []
-    begun = runs.RunFolder(tmp_path / "begun", {})
+    begun = RunFolder(tmp_path / "begun", {})
     begun.log(step=1)
     begun.discard()
     assert (begun.path / "metrics.jsonl").exists()
 
 
 def test_stop_says_why_and_how_far(tmp_path):
-    folder = runs.RunFolder(tmp_path / "run", {}, "synthetic")
+    folder = RunFolder(tmp_path / "run", {}, "synthetic")
     folder.log(kind="step", step=10, loss=float("nan"))
     folder.stop("failed", "ValueError: x")
     assert json.loads((folder.path / "result.json").read_text()) == {
@@ -138,11 +139,11 @@ def test_the_weights_of_a_model_that_cannot_be_described_are_saved(tmp_path):
     models = [Opaque(keras.layers.Dense(3)) for _ in range(2)]
     outputs = [model(np.ones((1, 4))) for model in models]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
-    assert runs.save_model(models[0], tmp_path / "final.keras") == "weights"
+    assert save_model(models[0], tmp_path / "final.keras") == "weights"
     assert [p.name for p in tmp_path.iterdir()] == ["final.keras"]
     models[1].load_weights(tmp_path / "final.keras")
     np.testing.assert_array_equal(outputs[0], models[1](np.ones((1, 4))))
-    assert runs.save_model(small_model(), tmp_path / "whole.keras") == "model"
+    assert save_model(small_model(), tmp_path / "whole.keras") == "model"
 
 
 def test_a_full_disk_is_no_reason_to_save_less(tmp_path, monkeypatch):
@@ -152,5 +153,5 @@ def test_a_full_disk_is_no_reason_to_save_less(tmp_path, monkeypatch):
     model = small_model()
     monkeypatch.setattr(model, "save", full)
     with pytest.raises(OSError, match="No space left"):
-        runs.save_model(model, tmp_path / "final.keras")
+        save_model(model, tmp_path / "final.keras")
     assert list(tmp_path.iterdir()) == []

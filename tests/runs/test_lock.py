@@ -15,9 +15,8 @@ import time
 import pytest
 
 from kerasdist import KerasdistError
-from kerasdist.runs import lock as locks
-from kerasdist.runs.lock import RunLock, RunLockedError
-from kerasdist.runs.processes import is_alive
+from kerasdist.runs import lock as lock_module
+from kerasdist.runs.lock import RunLock, RunLockedError, is_alive, is_locked
 from tests.faulty_files import DEAD_PID, run_script, without_tensorflow
 
 HOLD = """
@@ -54,7 +53,7 @@ def no_flock(monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(locks, "_SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(lock_module, "_SETTLE_SECONDS", 0.05)
 
 
 def write_lock(folder, **content):
@@ -78,9 +77,9 @@ def test_a_second_process_is_refused_with_host_and_process_id(tmp_path, holder):
         RunLock(tmp_path).acquire()
     assert (caught.value.host, caught.value.pid) == (socket.gethostname(), holder.pid)
     assert str(caught.value) == (
-        f"Received the run {str(tmp_path)!r}, which is in use by process {holder.pid} on host "
+        f"The run {str(tmp_path)!r} is in use by process {holder.pid} on host "
         f"{socket.gethostname()!r}. Expected a run that no other process uses. Wait until that "
-        "one ends, stop it, or name another run."
+        "process ends, stop it, or choose another run."
     )
     assert (tmp_path / "lock").read_bytes() == before
 
@@ -135,7 +134,7 @@ def test_one_process_does_not_take_it_twice(tmp_path):
 
 
 def test_a_holder_that_has_not_written_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(lock_module, "_PATIENCE_SECONDS", 0.1)
     with open(tmp_path / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RunLockedError, match=r"in use by another process. Expected"):
@@ -273,7 +272,7 @@ def test_a_forked_child_does_not_hold_the_lock(tmp_path):
 
 def test_a_foreign_file_stays_as_it_is(tmp_path):
     (tmp_path / "lock").write_text("the combination is 1234")
-    with pytest.raises(KerasdistError, match=r"whose file 'lock' is not kerasdist's. Expected"):
+    with pytest.raises(KerasdistError, match=r"'lock' that kerasdist did not write. Expected"):
         RunLock(tmp_path).acquire()
     assert (tmp_path / "lock").read_text() == "the combination is 1234"
 
@@ -303,13 +302,13 @@ def test_a_full_disk_does_not_prevent_the_lock(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    monkeypatch.setattr(locks, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(lock_module, "_PATIENCE_SECONDS", 0.1)
     with RunLock(tmp_path), pytest.raises(RunLockedError, match="in use by another process"):
         RunLock(tmp_path).acquire()
 
 
 def test_without_flock_a_living_holder_is_respected(tmp_path, holder, no_flock):
-    with pytest.raises(RunLockedError, match=f"process {holder.pid} on host .* If it has ended"):
+    with pytest.raises(RunLockedError, match=f"process {holder.pid} on host .* has already ended"):
         RunLock(tmp_path).acquire()
     holder.send_signal(signal.SIGKILL)
     # It stays a zombie until somebody waits for it, as in containers without an init process.
@@ -336,7 +335,7 @@ def test_without_flock_a_dead_holder_is_replaced(tmp_path, no_flock, content):
 
 
 def test_without_flock_one_of_racing_threads_wins(tmp_path, no_flock, monkeypatch):
-    monkeypatch.setattr(locks, "_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(lock_module, "_SETTLE_SECONDS", 0.3)
     assert [race_of_threads(tmp_path) for _ in range(3)] == [1] * 3
 
 
@@ -382,6 +381,35 @@ def test_living_and_dead_processes():
 
 
 def test_the_example_runs():
-    result = doctest.testmod(locks)
+    result = doctest.testmod(lock_module)
     assert result.attempted
     assert not result.failed
+
+
+def test_is_locked_asks_without_changing_anything(tmp_path):
+    assert not is_locked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with RunLock(tmp_path):
+        before = (tmp_path / "lock").read_bytes()
+        assert is_locked(tmp_path)
+        assert (tmp_path / "lock").read_bytes() == before
+    assert not is_locked(tmp_path)
+
+
+def test_without_flock_is_locked_reads_who_holds_the_run(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(lock_module, "_SETTLE_SECONDS", 0.0)
+    with RunLock(tmp_path):
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+    for host, pid, expected in (
+        (socket.gethostname(), 2**22 + 1, False),
+        ("another-host", 1, True),  # It cannot be asked, so it counts as alive.
+    ):
+        (tmp_path / "lock").write_text(json.dumps({"host": host, "pid": pid}))
+        assert is_locked(tmp_path) is expected
+    (tmp_path / "lock").write_text("nonsense")
+    assert not is_locked(tmp_path)

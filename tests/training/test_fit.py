@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import InexactLossError
-from kerasdist.runs import folder as runs
+from kerasdist.runs.trained_model import weights_sha256
 
 RANDOM = np.random.default_rng(8)
 X = RANDOM.normal(size=(37, 4)).astype("float32")
@@ -297,7 +297,7 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "finished"
     assert (result["steps"], result["epochs"], result["examples_seen"]) == (10, 2, 74)
-    assert result["weights_sha256"] == runs.weights_sha256(model)
+    assert result["weights_sha256"] == weights_sha256(model)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [2, 4, 6, 8, 10]
     assert [line["epoch"] for line in lines if line["kind"] == "epoch"] == [1, 2]

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.data.feed import preparation
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import Share
 from kerasdist.runs.checkpoints import Store
-from kerasdist.runs.checkpoints.recovery import choose_seed
+from kerasdist.runs.checkpoints.inherited import choose_seed
 from kerasdist.runs.folder import RunFolder
 from kerasdist.training import arguments
 from tests import classifier_recipe
@@ -450,7 +450,11 @@ def test_the_limits_of_keras_hold(devices):
     model, expected = make_model(), make_model()
     options = {"epochs": 5, "validation_data": as_dataset()}
     history = keras_fit(expected, (X, Y), **options)
-    with pytest.warns(UserWarning, match="`epochs` is 3: `keras.config`"):
+    with (
+        pytest.warns(UserWarning, match="`epochs` is 3: `keras.config`"),
+        pytest.warns(UserWarning, match="`steps_per_epoch` is 4: `keras.config`"),
+        pytest.warns(UserWarning, match="`validation_steps` is 4: `keras.config`"),
+    ):
         own = fit(model, (X, Y), devices=devices, **options)
     assert_same_weights(model, expected)
     assert_same_history(own, history)

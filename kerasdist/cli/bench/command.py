@@ -1,4 +1,4 @@
-"""`kerasdist bench`: how fast a recipe trains on numbers of devices, and what holds it up."""
+"""`kerasdist bench`: measures how fast several numbers of devices train."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from rich.console import Console
 from rich.table import Table
 
-from kerasdist.cli.bench import results
-from kerasdist.cli.bench.results import Bench, Measurement
+from kerasdist.cli.bench import picture
+from kerasdist.cli.bench.results import Bench, Measurement, verdict
+from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job
-from kerasdist.cli.options import FitOptions
 from kerasdist.errors import KerasdistError
 from kerasdist.runs import provenance
-from kerasdist.runs.atomic import as_json
+from kerasdist.runs.atomic import as_json, write_text
 
 JSON, PICTURE = "bench.json", "bench.svg"
-# A round has at least so many steps.
+# A round has at least this many steps.
 _FEWEST_STEPS = 3
 
 
 class Worker:
-    """A process that trains one way, round by round."""
+    """A process that trains, one round at a time, and is asked for its times."""
 
     def __init__(self, request: dict[str, Any], measurement: Measurement):
         self.measurement = measurement
-        self.examples = 0.0  # of a round
+        self.examples = 0.0  # per round
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until `close`
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerasdist.cli.bench.worker"],
@@ -44,6 +44,7 @@ class Worker:
         self.ask(request)
 
     def ask(self, content: dict[str, Any]) -> None:
+        """Sends the process an object."""
         if self._process.stdin is not None:
             try:
                 print(json.dumps(content), file=self._process.stdin, flush=True)
@@ -51,23 +52,25 @@ class Worker:
                 self._fail()
 
     def answer(self) -> dict[str, Any]:
+        """Waits for the next object from the process."""
         line = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not line:
             self._fail()
-        return json.loads(line)
+        content: dict[str, Any] = json.loads(line)
+        return content
 
-    def _fail(self) -> None:
+    def _fail(self) -> NoReturn:
         self._process.wait()
         self._errors.seek(0)
-        lines = self._errors.read().strip().splitlines() or ["it said nothing"]
+        lines = self._errors.read().strip().splitlines() or ["it gave no reason"]
         measured = self.measurement
         raise KerasdistError(
-            f"Received an error while measuring {measured.runner} on {measured.devices} devices: "
-            f"{lines[-1]} Expected a training that works. Try `kerasdist fit` with the same "
-            "options."
+            f"The training failed while measuring {measured.runner} on {measured.devices} devices: "
+            f"{lines[-1]} Correct the recipe until `kerasdist fit` with the same options works."
         )
 
     def close(self) -> None:
+        """Ends the process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -76,33 +79,20 @@ class Worker:
 
 
 def bench(options: FitOptions, argv: list[str]) -> int:
-    """`kerasdist bench`; `argv` is what each worker parses again."""
+    """`kerasdist bench`; each measuring process parses `argv` again."""
     run = options.run
     counts = sorted({int(count) for count in run["counts"].split(",")})
     job = Job(options)
     folder = Path(run["output"] or Path("bench") / job.name)
-    batch_size = run["batch_size"]
-    if batch_size is not None and batch_size < counts[-1]:
-        raise KerasdistError(
-            f"Received `--batch-size {batch_size}` and `--counts {run['counts']}`. Expected at "
-            "least one example a device. Take a larger batch, or fewer devices."
-        )
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     kind = "GPU" if num_gpus >= counts[-1] else "CPU"
-    strong = [Measurement("kerasdist", count, batch_size) for count in counts]
-    weak = [
-        Measurement("kerasdist", count, batch_size * count // counts[0])
-        for count in counts[1:]
-        if batch_size is not None
-    ]
-    others = [Measurement("keras", m.devices, m.batch_size) for m in strong]
-    result = Bench(job.name, strong, weak, others if run["against"] else [], kind == "CPU")
+    result = _planned(job.name, run, counts, shares_cores=kind == "CPU")
     measure([*result.strong, *result.weak, *result.others], argv, kind, run)
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{kind}:{i}" for i in range(counts[-1])]
     content = {**result.fields(), "environment": provenance.describe(names)}
-    (folder / JSON).write_text(as_json(content) + "\n")
-    (folder / PICTURE).write_text(results.svg(result))
+    write_text(folder / JSON, as_json(content) + "\n")
+    write_text(folder / PICTURE, picture.svg(result))
     if run["json"]:
         print(as_json(content))
     elif not run["quiet"]:
@@ -111,10 +101,28 @@ def bench(options: FitOptions, argv: list[str]) -> int:
     return 0
 
 
+def _planned(name: str, run: dict[str, Any], counts: list[int], *, shares_cores: bool) -> Bench:
+    """The measurements to take, still without their rates."""
+    batch_size = run["batch_size"]
+    if batch_size is not None and batch_size < counts[-1]:
+        raise KerasdistError(
+            f"Received `--batch-size {batch_size}` and `--counts {run['counts']}`. Expected at "
+            "least one example per device. Use a larger batch, or fewer devices."
+        )
+    strong = [Measurement("kerasdist", count, batch_size) for count in counts]
+    weak = [
+        Measurement("kerasdist", count, batch_size * count // counts[0])
+        for count in counts[1:]
+        if batch_size is not None
+    ]
+    others = [Measurement("keras", m.devices, m.batch_size) for m in strong]
+    return Bench(name, strong, weak, others if run["against"] else [], shares_cores)
+
+
 def measure(
     measurements: Sequence[Measurement], argv: list[str], kind: str, run: dict[str, Any]
 ) -> None:
-    """Fills them in: each in a process of its own, whose rounds take turns."""
+    """Fills in the measurements. Each has its own process; the processes take turns."""
     workers: list[Worker] = []
     try:
         for each in measurements:
@@ -122,13 +130,13 @@ def measure(
             request = {"argv": argv, "names": names, "runner": each.runner}
             worker = Worker({**request, "batch_size": each.batch_size}, each)
             workers.append(worker)
-            # One after the other: a first step that others slow down is not its own.
+            # One process at a time, so that no other slows down its first step.
             trial = worker.answer()
             each.first_step = trial["first_step"]
             steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
             worker.ask({"steps": steps, "rounds": run["rounds"]})
             worker.examples = steps * trial["examples_per_step"]
-            worker.answer()  # The round in which it compiles.
+            worker.answer()  # The first round compiles, and is not counted.
         for _ in range(run["rounds"]):
             for worker in workers:
                 worker.ask({"go": True})
@@ -144,13 +152,13 @@ def measure(
 
 
 def show(result: Bench) -> None:
-    """Two tables that fit on a terminal, and what they mean."""
+    """Prints two tables, and what they mean."""
     console = Console()
-    limit = " (1 is the limit: the same cores)" if result.shares_cores else " (1 is perfect)"
+    limit = " (at most 1: the same cores)" if result.shares_cores else " (1 is perfect)"
     rounds = len(result.strong[0].rates)
     speed = Table(title=f"{result.name}: median of {rounds} rounds; scaling{limit}")
     step = Table(title="where the time of a step goes")
-    others = ["times Keras"] if result.others else []
+    others = ["× Keras"] if result.others else []
     for column in ("devices", "batch", "examples/s", "±", "scaling", "memory", *others):
         speed.add_column(column, justify="right", no_wrap=True)
     for column in ("devices", "batch", "ms", "input", "compute", "all-reduce", "host", "first"):
@@ -165,7 +173,7 @@ def show(result: Bench) -> None:
         speed.add_row(*name, *cells)
         step.add_row(*name, *_parts(each), f"{each.first_step:.1f} s")
     console.print(speed, step)
-    for line in results.verdict(result):
+    for line in verdict(result):
         console.print(f"- {line}", soft_wrap=True, highlight=False)
 
 

@@ -1,7 +1,7 @@
-"""A process of `kerasdist bench`: trains one way, round by round, when it is told to.
+"""A measuring process of `kerasdist bench`, which trains one round at a time.
 
 It reads JSON objects from its standard input and answers each with one: first what to train, then
-how many steps a round has, then `{"go": true}` for each round.
+the number of steps per round, then `{"go": true}` for each round.
 """
 
 from __future__ import annotations
@@ -16,62 +16,59 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-# Before TensorFlow: its messages are not for the one who asks.
+# Before TensorFlow is imported: nobody reads its messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import tensorflow as tf
 
-from kerasdist.cli import options
-from kerasdist.cli.job import Job
-from kerasdist.data.feed import preparation
+from kerasdist.cli.fit_arguments import parse_bench
+from kerasdist.cli.job import FIT_OPTIONS, Job
+from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
-from kerasdist.devices.placement import logical_cpus_if_more
+from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.models.fields import read
-from kerasdist.training import api as training
+from kerasdist.training import api
+from kerasdist.training.progress.profile import Split
 
-# Before the rounds, to know how many steps one has.
+# The trial, which measures about how long a step takes.
 TRIAL_STEPS, TRIAL_ROUNDS = 5, 4
-# What `kerasdist.fit` and the rounds of Keras's own have alike.
-FIT_OPTIONS = (
-    "batch_size",
-    "shards",
-    "deterministic",
-    "jit",
-    "precision",
-    "clip_norm",
-    "seed",
-    "allow_nan",
-)
+# The options that concern one training step, for `kerasdist.fit`.
+STEP_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in ("steps", "ema"))
+
+# Sends an answer to the process that asked.
+Say = Callable[[dict[str, Any]], None]
+# Keras's logs of an epoch.
+Logs = dict[str, Any] | None
 
 
 class Rounds(keras.callbacks.Callback):
-    """An epoch is a round: waits for a word before each, and says afterwards how long it took."""
+    """Makes each epoch a round: waits before it, and afterwards says how long it took."""
 
-    def __init__(self, wait: Callable[[], bool], say: Callable[[dict[str, Any]], None]):
+    def __init__(self, wait: Callable[[], bool], say: Say):
         super().__init__()
         self._wait, self._say = wait, say
         self._began = 0.0
 
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch and not self._wait():  # The first is for compiling.
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        if epoch and not self._wait():  # The first epoch compiles, and starts at once.
             self.model.stop_training = True
         self._began = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         took = time.perf_counter() - self._began
         self._say({"round": epoch, "seconds": took, "memory": peak_memory()})
 
 
 class Trial(keras.callbacks.Callback):
-    """How long it takes to the end of the first step, and about how long a step takes then."""
+    """Measures the time until the end of the first step, and about the time per later step."""
 
     def __init__(self) -> None:
         super().__init__()
         self._times = [time.perf_counter()]
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._times.append(time.perf_counter())
 
     @property
@@ -86,23 +83,29 @@ class Trial(keras.callbacks.Callback):
 
 
 def peak_memory() -> int:
-    """Bytes, of this process."""
+    """The peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Trainer:
-    """Trains the job of a request, by kerasdist or by Keras's own `fit`."""
+    """Trains the job of a request, with kerasdist's or with Keras's `fit`."""
 
     def __init__(self, request: dict[str, Any]):
-        parsed = options.parse_fit(request["argv"], "kerasdist bench", options.BENCH_OPTIONS)
+        parsed, _ = parse_bench(request["argv"])
         self._job = Job(parsed)
         self._runner, self._names = request["runner"], request["names"]
-        self._arguments = {name: parsed.run[name] for name in FIT_OPTIONS}
+        self._arguments = {name: parsed.run[name] for name in STEP_OPTIONS}
         self._arguments["batch_size"] = request["batch_size"] or self._arguments["batch_size"]
         self._augment = None if self._job.recipe is None else self._job.recipe.build_augment()
 
-    def run(self, steps_per_epoch: int, epochs: int, callback: Any, profile: str | None) -> Any:
-        """The parts of a step, if it was traced."""
+    def run(
+        self,
+        steps_per_epoch: int,
+        epochs: int,
+        callback: keras.callbacks.Callback,
+        profile: str | None,
+    ) -> Split | None:
+        """Trains, and returns the parts of a step if it was traced."""
         train = self._by_keras if self._runner == "keras" else self._by_kerasdist
         return train(steps_per_epoch, epochs, callback, profile)
 
@@ -114,7 +117,7 @@ class Trainer:
         )
 
     def examples_per_step(self) -> float:
-        """On average over a pass, whose last batch may be smaller; else that of the first batch."""
+        """The average over a pass, whose last batch may be smaller; else the first batch's."""
         stream = self._stream()
         try:
             num_examples = getattr(stream, "num_examples", None)
@@ -124,8 +127,10 @@ class Trainer:
         finally:
             stream.close()
 
-    def _by_kerasdist(self, steps: int, epochs: int, callback: Any, profile: str | None) -> Any:
-        history = training.fit(
+    def _by_kerasdist(
+        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
+    ) -> Split | None:
+        history = api.fit(
             self._job.build_model,
             self._job.build_data("train"),
             devices=self._names,
@@ -137,9 +142,12 @@ class Trainer:
             profile=profile or False,
             **self._arguments,
         )
-        return history.profile
+        split: Split | None = history.profile
+        return split
 
-    def _by_keras(self, steps: int, epochs: int, callback: Any, profile: str | None) -> None:
+    def _by_keras(
+        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
+    ) -> None:
         strategy = tf.distribute.get_strategy()
         if len(self._names) > 1:
             strategy = tf.distribute.MirroredStrategy(self._names)
@@ -157,18 +165,18 @@ class Trainer:
 
 
 class OneArgument(keras.Model):
-    """A model whose `call` takes all inputs in one argument, as Keras's `fit` passes them."""
+    """A model whose `call` takes all inputs in one argument, as Keras's `fit` gives them."""
 
     def __init__(self, model: keras.Model):
         super().__init__()
         self.model_itself = model
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.model_itself(*inputs, training=training)
 
 
 def as_keras_takes_it(model: keras.Model) -> keras.Model:
-    """A compiled model that Keras's own `fit` can train on the same data."""
+    """A compiled model that Keras's `fit` can train on the same data."""
     if not isinstance(model, Model) or isinstance(model.features, str):
         return model
     fitted = OneArgument(model)
@@ -177,14 +185,14 @@ def as_keras_takes_it(model: keras.Model) -> keras.Model:
     return fitted
 
 
-def _for_keras(model: keras.Model, *batch: Any) -> tuple:
+def _for_keras(model: keras.Model, *batch: Any) -> tuple[Any, ...]:
     example = read(model, batch[0] if len(batch) == 1 else batch)
     parts = (example.x, example.y, example.sample_weight)
     return parts if example.sample_weight is not None else parts[:2]
 
 
-def serve(source: TextIO, say: Callable[[dict[str, Any]], None]) -> None:
-    """Answers requests until there are none."""
+def serve(source: TextIO, say: Say) -> None:
+    """Answers the requests of one measurement."""
     request = json.loads(source.readline())
     if request["names"][0].startswith("CPU"):
         logical_cpus_if_more(len(request["names"]))
@@ -204,13 +212,13 @@ def serve(source: TextIO, say: Callable[[dict[str, Any]], None]) -> None:
         return bool(source.readline().strip())
 
     with tempfile.TemporaryDirectory() as folder:
-        # Traced in the epoch before the rounds.
+        # The first epoch is traced; the rounds follow it.
         split = trainer.run(plan["steps"], plan["rounds"] + 1, Rounds(wait, say), folder)
     say({"split": None if split is None else split.parts()})
 
 
 def main() -> None:
-    # Whatever prints goes to the standard error: the answers are alone on the standard output.
+    """Answers on the standard output, and sends everything else to the standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -1,4 +1,4 @@
-"""`kerasdist devices`."""
+"""`kerasdist devices`: lists the devices, and which of them "auto" uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kerasdist.devices import gpus
-from kerasdist.devices.placement import Device, list_devices
+from kerasdist.devices.names import Device, list_devices
 from kerasdist.runs.atomic import as_json
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -24,14 +24,14 @@ def devices(options: dict[str, Any]) -> int:
     if options["json"] or options["quiet"]:
         return 0
     table = Table()
-    for column in ("device", "description", "memory", 'taken by "auto"'):
+    for column in ("device", "description", "memory", 'used by "auto"'):
         table.add_column(column)
     for device in found:
         is_taken = "yes" if device.used_by_auto else ""
         table.add_row(device.name, device.description, _memory(device), is_taken)
     Console().print(table)
     cpus = sum(device.kind == "CPU" for device in found)
-    print(f"logical CPUs: {cpus}; `--devices cpu:4` makes four of this processor")
+    print(f"logical CPUs: {cpus}; `--devices cpu:4` splits this processor into four")
     print(f"{_VISIBLE}: {os.environ.get(_VISIBLE, 'not set')}")
     unusable = gpus.unusable_gpus()
     if unusable is not None:

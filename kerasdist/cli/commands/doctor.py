@@ -1,4 +1,4 @@
-"""`kerasdist doctor`: what is installed, and whether a training works here."""
+"""`kerasdist doctor`: checks the installation with a short training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import keras
 import numpy as np
 
 from kerasdist.devices import gpus
-from kerasdist.devices.placement import list_devices, logical_cpus_if_more
+from kerasdist.devices.names import list_devices, logical_cpus_if_more
+from kerasdist.errors import first_line
 from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json
 from kerasdist.training import api
@@ -23,7 +24,14 @@ FAILED = 1
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `fix` says what to do about it; None if it is well."""
+    """The outcome of one check.
+
+    Attributes:
+        name: What was checked.
+        text: What was found.
+        fix: What to do; None if nothing is wrong.
+        is_needed: Whether training needs it. If not, it is optional.
+    """
 
     name: str
     text: str
@@ -48,7 +56,7 @@ def doctor(options: dict[str, Any]) -> int:
 
 
 def examine() -> Iterator[Finding]:
-    """Each finding as soon as it is known."""
+    """Runs the checks one after the other."""
     facts = provenance.describe([])
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     yield Finding("versions", f"Python {facts['python']}, {packages}")
@@ -57,9 +65,13 @@ def examine() -> Iterator[Finding]:
     unusable = gpus.unusable_gpus()
     if unusable is not None:
         yield Finding("GPU", "TensorFlow does not see it", unusable, is_needed=False)
-    yield _tried("one device", "a training step is right", lambda: check_replicas(1))
-    yield _tried("two replicas", "they compute the same step", lambda: check_replicas(2))
-    yield _tried("writing here", str(Path.cwd()), check_writing, "Go to a folder of your own.")
+    yield _tried("one device", "a training step gives the right weights", lambda: check_replicas(1))
+    yield _tried(
+        "two replicas", "they compute the same step as one device", lambda: check_replicas(2)
+    )
+    yield _tried(
+        "writing here", str(Path.cwd()), check_writing, "Go to a folder that you can write to."
+    )
     yield _package("TensorBoard", "tensorboard", "pip install tensorboard")
     yield _package("TFDS", "tensorflow_datasets", "pip install tensorflow-datasets")
     for module in ("tf2onnx", "onnx", "onnxruntime"):
@@ -67,18 +79,17 @@ def examine() -> Iterator[Finding]:
 
 
 def _tried(
-    name: str, text: str, check: Callable[[], None], fix: str = "Report it with this output."
+    name: str, text: str, check: Callable[[], None], fix: str = "Report this as a bug."
 ) -> Finding:
     try:
         check()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the others are still looked at
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return Finding(name, f"{type(error).__name__}: {reason}", fix)
+    except Exception as error:  # noqa: BLE001 - the other checks still run
+        return Finding(name, f"{type(error).__name__}: {first_line(error)}", fix)
     return Finding(name, text)
 
 
 def check_replicas(num_replicas: int) -> None:
-    """One real training step of a line through three points, compared with NumPy."""
+    """Trains one step of a linear model on three examples, and compares it with NumPy."""
     x = np.array([[1, 2], [3, 4], [5, 7]], np.float32)
     y = np.array([[1], [2], [4]], np.float32)
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
@@ -88,18 +99,19 @@ def check_replicas(num_replicas: int) -> None:
     expected = 0.1 * 2 / len(x) * x.T @ y
     found = layer.kernel.numpy()
     if not np.allclose(found, expected, atol=1e-5):
-        raise ValueError(f"the weights were {found.ravel()}, not {expected.ravel()}")
+        raise ValueError(f"the weights are {found.ravel()}, not {expected.ravel()}")
 
 
 def check_writing() -> None:
+    """Writes a temporary file into the current folder."""
     with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
         file.write(b"kerasdist")
 
 
 def _package(name: str, module: str, install: str) -> Finding:
-    """Looked for, not imported: some take seconds."""
+    """Looks for a package without importing it, because some take seconds."""
     if util.find_spec(module) is None:
-        return Finding(name, "not installed", f"{install}, if you want it.", is_needed=False)
+        return Finding(name, "not installed", f"To use it: {install}", is_needed=False)
     try:
         version = metadata.version(module.replace("_", "-"))
     except metadata.PackageNotFoundError:

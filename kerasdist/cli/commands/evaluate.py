@@ -1,4 +1,4 @@
-"""`kerasdist evaluate`: metrics of a run; of a classifier also by class and by group."""
+"""`kerasdist evaluate`: computes a run's metrics; for a classifier also per class and group."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ import keras
 from rich.console import Console
 from rich.table import Table
 
+from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, names_of
-from kerasdist.cli.options import parse_fit
 from kerasdist.evaluation.classes import classes_of_run
-from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, counting
+from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, measure
 from kerasdist.evaluation.views import averaging
 from kerasdist.model_files.loading import load
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
-from kerasdist.training import inference
+from kerasdist.runs.file_names import MODEL
+from kerasdist.training import api
 from kerasdist.training.progress.reporter import as_text
 
-# A matrix of more classes is wider than a screen: its largest mistakes are listed instead.
+# A wider matrix does not fit on a screen, so the most frequent mistakes are listed instead.
 MOST_COLUMNS = 20
 NUM_MISTAKES = 10
 
 
 def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
-    names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
+    names = names_of(options)  # First, because building a model fixes the logical CPUs.
     job = Job(parse_fit([str(run)]))
     views = extras.views(job.recipe) if options["tta"] else None
     data = job.build_data(options["split"])
@@ -42,7 +43,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     with_views = {}
     if views is not None:
         with averaging(model, views):
-            with_views = inference.evaluate(model, data, **arguments)
+            with_views = api.evaluate(model, data, **arguments)
     if options["json"]:
         fields = _fields(counts) if counts is not None else {}
         print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
@@ -56,24 +57,12 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
 
 
 def tally_for(model: keras.Model, run: Path, recipe: Recipe | None, split: str) -> Tally | None:
-    """Counts for a model with one output `[n, classes]`, which may turn out to have no labels."""
-    spec = architecture.read_spec(run / folder.MODEL)
+    """Counts the answers of a classifier; None if the run's model is not one."""
+    spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     if classes is None or len(classes.names) > MOST_CLASSES:
         return None
     return Tally(classes, extras.groups(recipe, split))
-
-
-def measure(
-    model: keras.Model, data: Any, tally: Tally | None, **arguments: Any
-) -> tuple[dict[str, Any], Counts | None]:
-    """`kerasdist.evaluate`, and in the same pass the counts of a classifier."""
-    if tally is None:
-        return inference.evaluate(model, data, **arguments), None
-    with counting(model, tally):
-        results = inference.evaluate(model, data, **arguments)
-    results.pop(tally.name)
-    return results, tally.counts(is_whole=arguments.get("steps") is None)
 
 
 def _fields(counts: Counts) -> dict[str, Any]:
@@ -89,7 +78,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def print_counts(counts: Counts) -> None:
-    """Tables on a terminal, plain lines elsewhere."""
+    """Prints tables on a terminal, plain lines elsewhere."""
     console = Console()
     for kind, rows in (("class", counts.by_class()), *counts.groups.items()):
         if console.is_terminal:
@@ -100,17 +89,12 @@ def print_counts(counts: Counts) -> None:
     if len(counts.names) > MOST_COLUMNS:
         for label, answer, count in counts.mistakes(NUM_MISTAKES):
             print(f"mistake {label} -> {answer}: {count}")
-        return
+    else:
+        _print_matrix(console, counts)
+
+
+def _print_matrix(console: Console, counts: Counts) -> None:
     title = "confusion (rows: the label, columns: the answer)"
-    if console.is_terminal:
-        table = Table(title=title)
-        for column in ("", *counts.names):
-            table.add_column(column, justify="right" if column else "left", no_wrap=False)
-        for name, row in zip(counts.names, counts.matrix.tolist(), strict=True):
-            table.add_row(name, *(str(count) for count in row))
-        console.print(table)
-        return
-    print(title)
     lines = [
         ["", *counts.names],
         *(
@@ -118,6 +102,15 @@ def print_counts(counts: Counts) -> None:
             for name, row in zip(counts.names, counts.matrix.tolist(), strict=True)
         ),
     ]
+    if console.is_terminal:
+        table = Table(title=title)
+        for column in lines[0]:
+            table.add_column(column, justify="right" if column else "left", no_wrap=False)
+        for line in lines[1:]:
+            table.add_row(*line)
+        console.print(table)
+        return
+    print(title)
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -1,25 +1,28 @@
-"""`kerasdist export`: a run's model as a file for other programs, checked against the model."""
+"""`kerasdist export`: writes a run's model for other programs, and compares it with the model."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import keras
 import numpy as np
 
+from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job
-from kerasdist.cli.options import parse_fit
 from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
-from kerasdist.model_files.served import failed, first_line
+from kerasdist.model_files.served import reason
 from kerasdist.models.fields import read
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import MODEL
 
 NUM_CHECKED = 256
 
@@ -36,10 +39,10 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             raise outcome
         notes, found = outcome
         if not found.is_small:
-            raise failed(
-                f"Received a {target.format} file that computes something else than the model: "
-                f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. Use "
-                "another format; nothing was kept of this one."
+            raise RunFailedError(
+                f"The {target.format} file does not compute the same as the model: "
+                f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. The file "
+                "was removed. Use another format."
             )
         about = {
             "format": target.format,
@@ -64,20 +67,24 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     return 0
 
 
-def _written(form: Any, served: formats.Served, draft: Path, batches: list) -> Any:
-    """`(notes, difference)`, or the error: raised outside, where messages are shown again."""
+def _written(
+    form: ModuleType, served: formats.Served, draft: Path, batches: list[list[np.ndarray]]
+) -> tuple[list[str], formats.Difference] | Exception:
+    """`(notes, difference)`, or the error.
+
+    The caller raises it, outside of the block that hides TensorFlow's messages.
+    """
     try:
         notes = form.write(served, draft)
         try:
             runtime = form.opened(draft, served)
             return notes, formats.compare(served, runtime, batches)
-        except Exception as error:  # noqa: BLE001 - a runtime raises what it likes
-            return failed(
-                f"Received a file that its own runtime cannot run: {first_line(error)} Expected a "
-                "whole one. Use another format; nothing was kept of this one.",
-                error,
-            )
-    except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            raise RunFailedError(
+                f"The exported file cannot be run: {reason(error)} It was removed. Use another "
+                "format."
+            ) from error
+    except Exception as error:  # noqa: BLE001 - so may a converter
         return error
 
 
@@ -88,26 +95,25 @@ def _in_words(found: formats.Difference, inputs: str) -> str:
     )
 
 
-def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list, str]:
-    """The model with its inputs, batches to compare on, and in words what these are."""
-    spec = architecture.read_spec(run / folder.MODEL)
+def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np.ndarray]], str]:
+    """The model with its inputs, batches to compare on, and a description of the batches."""
+    spec = architecture.read_spec(run / MODEL)
     try:
-        if "recipe" not in (folder.read_config(run) or {}):
+        if "recipe" not in (read_config(run) or {}):
             raise KerasdistError("the run has no recipe")
         job = Job(parse_fit([str(run)]))
         fed, batches = _first(model, job.build_data("validation"))
-        # What is predicted on looks like these: training's may be cut out of them.
+        # The shapes of validation data: training data may be cropped.
         served = formats.serve(model, spec, fed)
         return served, batches, f"examples of the validation data ({job.source})"
-    except Exception as error:  # noqa: BLE001
-        # Data that is gone must not keep anybody from their model.
+    except Exception as error:  # noqa: BLE001 - the model can be exported without its data
         served = formats.serve(model, spec)
         batches = [formats.random_inputs(served, NUM_CHECKED)]
-        return served, batches, f"random examples ({first_line(error)})"
+        return served, batches, f"random examples ({reason(error)})"
 
 
 def _first(model: keras.Model, data: Any) -> tuple[Any, list[list[np.ndarray]]]:
-    """`(spec, the first examples)` of any data, in its own batches."""
+    """`(spec, the first batches)` of any data, with `NUM_CHECKED` examples in all."""
     stream = open_stream(data, default_batch_size=NUM_CHECKED)
     left, batches = NUM_CHECKED, []
     try:

@@ -1,32 +1,47 @@
-"""`kerasdist fit`."""
+"""`kerasdist fit`: trains a recipe, or a model and a data class, in a run's folder."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.cli.job import FIT_OPTIONS, Job, names_of
-from kerasdist.cli.options import FitOptions
+from kerasdist.cli import folder_choice
+from kerasdist.cli.fit_arguments import FitOptions
+from kerasdist.cli.job import Job, names_of
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
-from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
 from kerasdist.evaluation import examples
-from kerasdist.reports import live as reports
-from kerasdist.runs import folder as runs
+from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
-from kerasdist.runs.lock import RunLock, RunLockedError
-from kerasdist.runs.reading import EVALUATION
-from kerasdist.training import api
+from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.lock import RunLockedError
+from kerasdist.training.options import (
+    DataSource,
+    ModelSource,
+    RunOptions,
+    StepOptions,
+    TrainingOptions,
+    WatchOptions,
+)
+from kerasdist.training.plan import Plan
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
+from kerasdist.training.session import train
 from kerasdist.training.signals import Terminated
+
+_STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed")
+_KEEPING = ("resume", "save_every", "keep", "monitor")
+_WATCHING = ("log_every", "profile", "log_placement")
 
 
 def fit(options: FitOptions) -> int:
@@ -34,138 +49,163 @@ def fit(options: FitOptions) -> int:
     names = names_of(options.run)
     placement = None if cluster.current() is None else place(names)
     with contextlib.nullcontext() if placement is None else placement.together():
-        return _fit(options, names, placement)
+        return _Fit(options, names, placement).run()
 
 
-def _fit(options: FitOptions, names: list[str], placement: Placement | None) -> int:
-    run = options.run
-    is_chief = placement is None or placement.is_chief
-    reporter = Reporter(mode_of("json" if run["json"] else False if run["quiet"] else "auto"))
-    if not is_chief:
-        reporter = Reporter("silent")
-    job = Job(options)
-    arguments = {name: run[name] for name in FIT_OPTIONS} | {
-        "devices": names,
-        "epochs": run["epochs"],
-        "log_every": run["log_every"],
-        "progress": reporter,
-        "validation_data": job.build_data("validation") if job.recipe is not None else None,
-        "augment": job.recipe.build_augment() if job.recipe is not None else None,
-    }
-    data = job.build_data("train")
-    titles = names if placement is None else list(placement.titles)
-    about = f"{job.name} on {', '.join(titles)}, {_described(job, data)}"
-    if run["dry_run"]:
-        arguments |= {"steps": 2, "validation_steps": 1, "log_every": 1}
-        reporter.say(f"dry run: {about}")
-        api.fit(job.build_model, data, **arguments)
+class _Fit:
+    """One `kerasdist fit` on this process, which is alone or one of several workers."""
+
+    def __init__(self, options: FitOptions, names: list[str], placement: Placement | None):
+        self._options = options.run
+        self._names, self._placement = names, placement
+        self._is_chief = placement is None or placement.is_chief
+        self._titles = names if placement is None else list(placement.titles)
+        self._reporter = self._make_reporter()
+        self._job = job = Job(options)
+        self._data = DataSource.checked(
+            job.build_data("train"),
+            batch_size=self._options["batch_size"],
+            allow_nan=self._options["allow_nan"],
+            augment=job.recipe.build_augment() if job.recipe is not None else None,
+            validation_data=job.build_data("validation") if job.recipe is not None else None,
+        )
+
+    def _make_reporter(self) -> Reporter:
+        if not self._is_chief:
+            return Reporter("silent")
+        is_quiet = self._options["quiet"]
+        return Reporter(mode_of("json" if self._options["json"] else False if is_quiet else "auto"))
+
+    def run(self) -> int:
+        """Trains, and returns the exit code."""
+        if self._options["dry_run"]:
+            return self._try()
+        folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
+        if self._is_finished(folder):
+            return 0
+        training = self._training(folder)
+        if folder is None:
+            train(training, place(self._names))
+            return 0
+        self._start(folder)
+        with _result_of_a_stop(folder):
+            history = train(training, place(self._names))
+        self._finish(folder.path, history)
+        return 0
+
+    def _training(self, folder: RunFolder | None) -> TrainingOptions:
+        """The options of a run. A worker without the folder knows only that the chief has one."""
+        path = Path() if folder is None else folder.path
+        options = self._options
+        init_from, keeping = options["init_from"], self._chosen(_KEEPING)
+        return TrainingOptions(
+            source=ModelSource.checked(self._job.build_model, options["precision"], init_from),
+            data=self._data,
+            plan=self._plan(options["steps"]),
+            step=StepOptions.checked(on_nan=options["on_nan"], **self._chosen(_STEP)),
+            keeping=RunOptions.checked(path, folder=folder, **keeping),
+            watching=WatchOptions.checked(
+                self._reporter,
+                run_dir=path,
+                summary_every=options["summary_every"] or None,
+                tells_end=False,  # `_finish` has more to tell.
+                **self._chosen(_WATCHING),
+            ),
+        )
+
+    def _trial(self) -> TrainingOptions:
+        """Two steps and one batch of validation. Nothing is kept."""
+        return TrainingOptions(
+            source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
+            data=dataclasses.replace(self._data, validation_steps=1),
+            plan=self._plan(steps=2),
+            step=StepOptions.checked(**self._chosen(_STEP)),
+            keeping=RunOptions.checked(),
+            watching=WatchOptions.checked(self._reporter, run_dir=None, log_every=1),
+        )
+
+    def _plan(self, steps: int | None) -> Plan:
+        return Plan.checked(epochs=self._options["epochs"], steps=steps, steps_per_epoch=None)
+
+    def _chosen(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self._options[name] for name in names}
+
+    def _try(self) -> int:
+        """`--dry-run`."""
+        reporter = self._reporter
+        where = ", ".join(self._titles)
+        reporter.say(
+            f"dry run: {self._job.name} on {where}, {_described(self._job, self._data.data)}"
+        )
+        train(self._trial(), place(self._names))
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
-    folder = _folder(job, run) if is_chief else None
-    is_finished = folder is not None and _is_finished(job, folder.path)
-    if placement is not None:
-        (is_finished,) = placement.of_chief(is_finished)  # type: ignore[assignment]
-    if is_finished:
-        if folder is not None:
-            reporter.say(
-                f"run {folder.path} is finished; --no-resume starts a new one, more --epochs go on"
+
+    def _is_finished(self, folder: RunFolder | None) -> bool:
+        """Whether there is nothing left to train. The chief decides and says so."""
+        is_finished = int(folder is not None and folder_choice.is_finished(self._job, folder.path))
+        if self._placement is not None:
+            (is_finished,) = self._placement.of_chief(is_finished)
+        if is_finished and folder is not None:
+            self._reporter.say(
+                f"run {folder.path} is finished; --no-resume starts a new run, more --epochs "
+                "continue it"
             )
-            reporter.event("finished", run=str(folder.path))
-        return 0
-    arguments |= {name: run[name] for name in ("save_every", "keep", "monitor", "on_nan")}
-    arguments["init_from"] = run["init_from"]
-    arguments["summary_every"] = run["summary_every"] or None
-    arguments |= {name: run[name] for name in ("profile", "log_placement")}
-    if folder is None:
-        api.fit(job.build_model, data, run_dir="the chief's", **arguments)
-        return 0
-    worker.report(run=str(folder.path))
-    reporter.event("start", run=str(folder.path), name=job.name, dataset=job.source, devices=titles)
-    with _result_of_a_stop(folder):
-        history = api.fit(job.build_model, data, run_dir=folder, **arguments)
-    result = json.loads((folder.path / runs.RESULT).read_text())
-    validation = arguments["validation_data"]
-    with _report_at_the_end(reporter, folder.path):
-        if validation is not None:
-            with worker.alone():
-                _look_at_examples(history, validation, job, names[0], folder.path, result["steps"])
-    reporter.event("end", run=str(folder.path), **result)
-    reporter.say("\n".join(announcements.ending(folder.path, result, monitor=run["monitor"])))
-    return 0
+            self._reporter.event("finished", run=str(folder.path))
+        return bool(is_finished)
+
+    def _start(self, folder: RunFolder) -> None:
+        run, job = str(folder.path), self._job
+        worker.report(run=run)
+        self._reporter.event(
+            "start", run=run, name=job.name, dataset=job.source, devices=self._titles
+        )
+
+    def _finish(self, path: Path, history: Any) -> None:
+        """Writes the report, and says how the run ended."""
+        result = json.loads((path / RESULT).read_text())
+        with _report_at_the_end(self._reporter, path):
+            if self._data.validation_data is not None:
+                with worker.alone():
+                    self._look_at_examples(path, history, result["steps"])
+        self._reporter.event("end", run=str(path), **result)
+        lines = announcements.ending(path, result, monitor=self._options["monitor"])
+        self._reporter.say("\n".join(lines))
+
+    def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:
+        """Writes evaluation.json, for the same weights as final.keras."""
+        if history.ema_weights is not None:
+            history.model.set_weights(history.ema_weights)
+        validation, device = self._data.validation_data, self._names[0]
+        found = examples.evaluate(history.model, validation, self._job.recipe, device)
+        if found is not None:
+            ownership.ensure(path)
+            write_text(path / EVALUATION, as_json({**found, "steps": steps}))
 
 
-def _is_finished(job: Job, path: Path) -> bool:
-    return runs.status(path) == "finished" and _same_run(job.config(), path)
-
-
-def _folder(job: Job, run: dict[str, Any]) -> runs.RunFolder:
-    """The run's folder: named, or the newest that this command left unfinished, or a new one."""
-    parent = Path("runs") / job.name
-    if run["run_dir"]:
-        return runs.RunFolder(run["run_dir"], job.config(), job.source, resume=run["resume"])
-    if run["resume"]:
-        for path in runs.newest_first(parent):
-            if _same_run(job.config(), path) and not _is_locked(path):
-                if runs.status(path) == "diverged":
-                    break
-                return runs.RunFolder(path, job.config(), job.source, resume=True)
-    return runs.RunFolder.numbered(parent, job.config(), job.source)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with RunLock(path):
-            return False
-    except RunLockedError:
-        return True
-
-
-# Options that may differ between two starts of one run.
-_MAY_DIFFER = (
-    "devices",
-    "allow_nan",
-    "log_every",
-    "summary_every",
-    "profile",
-    "log_placement",
-    "run_dir",
-    "resume",
-    "keep",
-    "save_every",
-    "soft_placement",
-    "memory_growth",
-    "memory_limit",
-)
-
-
-def _same_run(config: dict[str, Any], path: Path) -> bool:
-    """Whether a run was started by the same command."""
-    saved = runs.read_config(path)
-    if saved is None:
-        return False
-    ours = json.loads(as_json(config))
-    for each in (saved, ours):
-        each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
-        each.pop("kerasdist", None)
-    return bool(saved == ours)
+def _described(job: Job, data: Any) -> str:
+    arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        return f"{len(arrays[0]):,} examples ({job.source})"
+    return f"data: {job.source}"
 
 
 @contextlib.contextmanager
-def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
-    """Leaves a result.json that says why a run ended early, and nothing of one that never began."""
+def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
+    """Writes into result.json why a run ended early; removes the folder if it never began."""
     try:
         yield
     except DivergedError as error:
         _stop(folder, "diverged", str(error))
         raise
     except RunLockedError:
-        raise  # The folder is another process's.
-    except KerasdistError as error:
-        if getattr(error, "during_run", False):
-            _stop(folder, "failed", str(error))
-        else:
-            folder.discard()
+        raise  # Another process uses the folder.
+    except RunFailedError as error:
+        _stop(folder, "failed", str(error))
+        raise
+    except KerasdistError:
+        folder.discard()
         raise
     except Exception as error:
         _stop(folder, "failed", f"{type(error).__name__}: {error}")
@@ -175,40 +215,21 @@ def _result_of_a_stop(folder: runs.RunFolder) -> Iterator[None]:
         raise
 
 
-def _stop(folder: runs.RunFolder, status: str, error: str) -> None:
+def _stop(folder: RunFolder, status: str, error: str) -> None:
     folder.stop(status, error)
-    reports.write(folder.path, status=status)
+    write_report(folder.path, status=status)
 
 
 @contextlib.contextmanager
 def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
-    """Writes the report of a run that has finished, which nothing that fails here changes."""
-    reports.write(path, status="finished")  # At once: a kill may end what follows.
+    """Writes the report of a finished run. An error in the block only gives a warning."""
+    write_report(path, status="finished")  # At once, in case the process is killed in the block.
     try:
         yield
     except KeyboardInterrupt:
         reporter.warn("interrupted: the report has no confusion matrix and no examples")
-    except Exception as error:  # noqa: BLE001 - the run is finished, whatever its examples do
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except Exception as error:  # noqa: BLE001 - the run itself is finished
+        reason = first_line(error)
         reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
-    if not reports.write(path, status="finished"):
-        reporter.warn(f"{path / runs.REPORT} could not be written")
-
-
-def _look_at_examples(
-    history: Any, data: Any, job: Job, device: str, path: Path, steps: int
-) -> None:
-    """Writes evaluation.json, for the weights that final.keras has."""
-    if history.ema_weights is not None:
-        history.model.set_weights(history.ema_weights)
-    found = examples.evaluate(history.model, data, job.recipe, device)
-    if found is not None:
-        ownership.ensure(path)
-        write_text(path / EVALUATION, as_json({**found, "steps": steps}))
-
-
-def _described(job: Job, data: Any) -> str:
-    arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
-    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
-        return f"{len(arrays[0]):,} examples ({job.source})"
-    return f"data: {job.source}"
+    if not write_report(path, status="finished"):
+        reporter.warn(f"{path / REPORT} could not be written")

@@ -1,4 +1,4 @@
-"""`kerasdist predict`: what a run's model says about files."""
+"""`kerasdist predict`: predicts files with a run's model."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ import keras
 import numpy as np
 
 from kerasdist.cli.job import names_of, recipe_of
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
 from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs import architecture, folder
+from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
-from kerasdist.training import inference
+from kerasdist.runs.file_names import MODEL
+from kerasdist.training import api
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FILES_AT_ONCE = 128
-# More numbers of one example than this are only counted on the screen.
+# Of an example with more output values, only the shape is printed.
 MOST_VALUES = 10
 
 
 def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     """`kerasdist predict`."""
-    names = names_of(options)  # Before a model starts TensorFlow, which fixes the logical CPUs.
+    names = names_of(options)  # First, because building a model fixes the logical CPUs.
     recipe = recipe_of(run)
     suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
     paths = find(files, suffixes)
     model = load(run, options["which"])
-    spec = architecture.read_spec(run / folder.MODEL)
+    spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     if recipe is not None and extras.has_reader(recipe):
         labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
         size = options["batch_size"] or FILES_AT_ONCE
-        outputs = inference.predict(
-            model, lambda: _batches(model, recipe, paths, size), devices=names
-        )
+        outputs = api.predict(model, lambda: _batches(model, recipe, paths, size), devices=names)
     else:
         labels, data = _arrays(model, spec, paths)
-        outputs = inference.predict(model, data, batch_size=options["batch_size"], devices=names)
-    guesses: list[Any] = [None] * len(labels)
+        outputs = api.predict(model, data, batch_size=options["batch_size"], devices=names)
+    guesses: list[list[Guess] | None] = [None] * len(labels)
     if classes is not None:
-        guesses = likeliest(classes, outputs, options["top"])
+        guesses = [*likeliest(classes, outputs, options["top"])]
     for label, values, best in zip(labels, rows(outputs), guesses, strict=True):
         if options["json"]:
             print(as_json({**label, **_fields(values, best)}))
@@ -58,7 +57,7 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
 
 
 def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
-    """The files themselves, and those in folders with one of `suffixes`, sorted."""
+    """The files, and instead of a folder its files that end in one of `suffixes`, sorted."""
     found: list[Path] = []
     kinds = "any file" if suffixes is None else f"files that end in {', '.join(suffixes)}"
     for path in files:
@@ -70,19 +69,19 @@ def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
             )
             if not inside:
                 raise KerasdistError(
-                    f"Received the folder {str(path)!r}, in which there is nothing to read. "
-                    f"Expected {kinds}, in the folder itself. Name another folder, or the files."
+                    f"There is nothing to read in the folder {str(path)!r}. Expected {kinds}, not "
+                    "in a subfolder. Name another folder, or the files."
                 )
             found += inside
         elif not path.exists():
             raise KerasdistError(
-                f"Received the file {str(path)!r}, which does not exist. Expected {kinds}, or a "
-                "folder. Check the name."
+                f"The file {str(path)!r} does not exist. Expected {kinds}, or a folder. Check the "
+                "name."
             )
         elif not _fits(path, suffixes):
             raise KerasdistError(
-                f"Received the file {str(path)!r}. Expected {kinds}, which this run's recipe can "
-                "read. Convert it."
+                f"The run's recipe cannot read the file {str(path)!r}. Expected {kinds}. Convert "
+                "the file."
             )
         else:
             found.append(path)
@@ -99,13 +98,13 @@ def _batches(model: keras.Model, recipe: Recipe, paths: list[Path], size: int) -
 
 
 def _as_features(model: keras.Model, fields: dict[str, np.ndarray]) -> Any:
-    """Named arrays for a model that names its inputs, the only one for a model that does not."""
+    """Arrays by name for a model that names its inputs, else the only array."""
     is_named = isinstance(model, Model) or isinstance(getattr(model, "input", None), dict)
     return fields if is_named or len(fields) > 1 else next(iter(fields.values()))
 
 
 def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict[str, Any]], Any]:
-    """`(file and number of each example, all examples)` of array files, which hold no code."""
+    """`(file and number of each example, all examples)` of .npy and .npz files."""
     features = read(model, spec, need_targets=False)
     wanted = {
         name: leaf
@@ -118,7 +117,9 @@ def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict
         arrays = _read_arrays(path, wanted)
         counts = {len(array) for array in arrays.values()}
         if len(counts) != 1:
-            raise _wrong(path, f"has {sorted(counts)} examples in its fields", "the same number")
+            raise _wrong(
+                path, f"has fields with {sorted(counts)} examples", "the same number in each field"
+            )
         for name, array in arrays.items():
             pieces[name].append(array)
         labels += [{"file": str(path), "example": i} for i in range(counts.pop())]
@@ -126,8 +127,8 @@ def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict
         fields = {name: np.concatenate(arrays) for name, arrays in pieces.items()}
     except ValueError as error:
         raise KerasdistError(
-            f"Received files of different shapes: {error}. Expected the same in each. Give them "
-            "one by one."
+            f"Received files of different shapes: {error}. Expected the same shape in each. "
+            "Predict them one by one."
         ) from None
     return labels, _as_features(model, fields)
 
@@ -140,8 +141,7 @@ def _read_arrays(path: Path, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
         else:
             arrays = {name: loaded[name] for name in loaded.files}
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise _wrong(path, f"cannot be read ({reason[0]})", "a plain array") from error
+        raise _wrong(path, f"cannot be read ({first_line(error)})", "a plain array") from error
     if len(arrays) == len(wanted) == 1 and not set(arrays) & set(wanted):
         arrays = dict(zip(wanted, arrays.values(), strict=True))  # np.savez(file, array)
     missing = [name for name in wanted if name not in arrays]
@@ -151,26 +151,26 @@ def _read_arrays(path: Path, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _as_batch(path: Path, name: str, array: np.ndarray, leaf: Any) -> np.ndarray:
-    """Examples in the shape and type that the run was trained on; one alone is a batch of one."""
+    """Converts an array to the run's type and shape. A single example becomes a batch of one."""
     shape = leaf.shape
     if array.ndim == shape.rank - 1:
         array = array[np.newaxis]
     if array.ndim != shape.rank or not shape[1:].is_compatible_with(array.shape[1:]):
         raise _wrong(
             path,
-            f"has {name!r} of the shape {array.shape}",
-            f"{('n', *shape[1:])} or one example of it",
+            f"has {name!r} with the shape {array.shape}",
+            f"{('n', *shape[1:])}, or one example without n",
         )
     kind = leaf.dtype.as_numpy_dtype
     if array.dtype != kind and not np.can_cast(array.dtype, kind, "same_kind"):
-        raise _wrong(path, f"has {name!r} of the type {array.dtype}", leaf.dtype.name)
+        raise _wrong(path, f"has {name!r} with the type {array.dtype}", leaf.dtype.name)
     return array.astype(kind)
 
 
 def _wrong(path: Path, found: str, expected: str) -> KerasdistError:
     return KerasdistError(
-        f"Received the file {str(path)!r}, which {found}. Expected {expected}, as the run's model "
-        "was trained on. Write the file again."
+        f"The file {str(path)!r} {found}. Expected {expected}, like the data that the run was "
+        "trained on. Write the file again."
     )
 
 
@@ -193,5 +193,5 @@ def _text(values: Any, best: list[Guess] | None) -> str:
     leaves = keras.tree.flatten(values)
     if sum(np.size(leaf) for leaf in leaves) > MOST_VALUES:
         shapes = ", ".join(str(np.shape(leaf)) for leaf in leaves)
-        return f"values of the shape {shapes}; --json prints them"
+        return f"values with the shape {shapes}; --json prints them"
     return ", ".join(f"{value:.4g}" for leaf in leaves for value in np.ravel(leaf).tolist())

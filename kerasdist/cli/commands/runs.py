@@ -1,4 +1,4 @@
-"""`kerasdist runs`: lists runs, and compares them. Without TensorFlow."""
+"""`kerasdist runs`: lists runs and compares them, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.reports import comparison, html
-from kerasdist.runs import folder as runs
 from kerasdist.runs.atomic import as_json, write_text
+from kerasdist.runs.catalog import is_run
+from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run, read
 
 DEFAULT_FOLDER = Path("runs")
-# Runs lie in runs/NAME/NNNN: what is far below a folder is something else's.
+# How many folders deep to search. Runs are in runs/NAME/NNNN.
 _DEEPEST = 5
 _COLUMNS = ("run", "status", "name", "epochs", "steps", "metrics", "examples/s", "started")
-# Those that a narrow terminal leaves out, one after the other.
-_MAY_MISS = ("examples/s", "name", "steps", "epochs", "started")
+# Columns to leave out on a narrow terminal, in this order.
+_LEAST_NEEDED = ("examples/s", "name", "steps", "epochs", "started")
 _GAP = 2
 _DEFAULT_PAGE = "comparison.html"
 OPTIONS = {
     "html": Option(
         str | None,
         None,
-        "write a page that compares the runs: settings that differ, metrics and curves",
+        "write an HTML page that compares settings, metrics and curves of the runs",
         hint=f"(without a name: {_DEFAULT_PAGE})",
     )
 }
 
 
 def parse(argv: list[str]) -> tuple[list[Path], dict[str, Any]]:
-    """`kerasdist runs [DIR]`, or `kerasdist runs RUN RUN...`, with options anywhere."""
+    """Parses `[DIR]` or `RUN RUN...`, with options in any place."""
     paths: list[Path] = []
     given: list[str] = []
     for i, argument in enumerate(argv):
@@ -53,9 +54,10 @@ def parse(argv: list[str]) -> tuple[list[Path], dict[str, Any]]:
     return paths, parse_options(OPTIONS, given, prog)
 
 
-def show(paths: Sequence[Path], options: dict[str, Any]) -> int:
-    """`kerasdist runs`."""
-    found = _runs(paths)
+def runs(argv: list[str]) -> int:
+    """`kerasdist runs [DIR]`, or `kerasdist runs RUN RUN...`."""
+    paths, options = parse(argv)
+    found = _find(paths)
     compares = len(paths) > 1
     page = options["html"]
     if page is not None:
@@ -64,7 +66,7 @@ def show(paths: Sequence[Path], options: dict[str, Any]) -> int:
         differing = comparison.differences(found) if compares else {}
         for i, run in enumerate(found):
             settings = {name: values[i] for name, values in differing.items()}
-            print(as_json({**summary(run), **({"settings": settings} if compares else {})}))
+            print(as_json({**_summary(run), **({"settings": settings} if compares else {})}))
     elif not options["quiet"]:
         if compares:
             _print_comparison(found)
@@ -73,44 +75,44 @@ def show(paths: Sequence[Path], options: dict[str, Any]) -> int:
         else:
             print(f"no runs in {paths[0] if paths else DEFAULT_FOLDER}")
         if page is not None:
-            print(f"the comparison is {page}")
+            print(f"comparison: {page}")
     return 0
 
 
-def _runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs themselves where several are named, else those below the folder, the newest last."""
+def _find(paths: Sequence[Path]) -> list[Run]:
+    """The runs that are named if there are several, else all runs in the folder, newest last."""
     if len(paths) > 1:
         for path in paths:
-            if not runs.is_run(path):
-                raise _no_run(path)
+            if not is_run(path):
+                raise _not_a_run(path)
         return [read(path) for path in paths]
-    folder = paths[0] if paths else DEFAULT_FOLDER
-    if paths and not folder.is_dir():
-        guess = closest(folder.name, _siblings(folder))
+    parent = paths[0] if paths else DEFAULT_FOLDER
+    if paths and not parent.is_dir():
+        guess = closest(parent.name, _siblings(parent))
         raise KerasdistError(
-            f"Received the folder {str(folder)!r}, which does not exist. Expected one with runs in "
-            f"it.{guess} Name another."
+            f"The folder {str(parent)!r} does not exist. Expected a folder with runs.{guess} Name "
+            "another folder."
         )
-    found = [read(path, whole=False) for path in below(folder)]
+    found = [read(path, whole=False) for path in _below(parent)]
     return sorted(found, key=lambda run: (run.started or "", str(run.path)))
 
 
-def below(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """The runs in a folder and its folders; nothing inside a run, behind a link or hidden."""
-    if runs.is_run(folder):
-        yield folder
+def _below(path: Path, depth: int = 0) -> Iterator[Path]:
+    """The runs in a folder and in its subfolders, without links and hidden folders."""
+    if is_run(path):
+        yield path
         return
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(path) as entries:
             inner = sorted(
                 entry.name
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
             )
-    except OSError:  # Not ours to read.
+    except OSError:  # A folder that may not be read.
         return
     for name in inner if depth < _DEEPEST else ():
-        yield from below(folder / name, depth + 1)
+        yield from _below(path / name, depth + 1)
 
 
 def _siblings(path: Path) -> list[str]:
@@ -120,12 +122,12 @@ def _siblings(path: Path) -> list[str]:
         return []
 
 
-def _no_run(path: Path) -> KerasdistError:
-    what = "is no run" if path.exists() else "does not exist"
+def _not_a_run(path: Path) -> KerasdistError:
+    problem = "is not a run" if path.exists() else "does not exist"
     guess = "" if path.exists() else closest(path.name, _siblings(path))
     return KerasdistError(
-        f"Received {str(path)!r}, which {what}. Expected runs to compare: folders with a "
-        f"{runs.CONFIG} of ours.{guess} `kerasdist runs` lists them."
+        f"{str(path)!r} {problem}. Expected the folders of runs to compare, which have a "
+        f"{CONFIG} written by kerasdist.{guess} `kerasdist runs` lists all runs."
     )
 
 
@@ -135,22 +137,23 @@ def _write_page(path: Path, found: Sequence[Run]) -> None:
             f"Received `--html` for {len(found)} runs. Expected 1 to {comparison.MOST_RUNS}. Name "
             "the runs to compare."
         )
-    if path.is_dir() or (path.exists() and not _is_ours(path)):
+    if path.is_dir() or (path.exists() and not _is_page(path)):
         what = "a folder" if path.is_dir() else "a file that kerasdist did not write"
         raise KerasdistError(
-            f"Received `--html {path}`, which is {what}. Expected the name of a page to write. "
-            "Choose another, for example comparison.html."
+            f"Received `--html {path}`, which is {what}. It is not overwritten. Choose another "
+            f"name, for example {_DEFAULT_PAGE}."
         )
     try:
         write_text(path, comparison.render([read(run.path) for run in found]))
     except OSError as error:
         raise KerasdistError(
-            f"Received `--html {path}`, which cannot be written: {error.strerror}. Expected a file "
-            "in a folder one can write to. Choose another."
+            f"Received `--html {path}`, which cannot be written: {error.strerror}. Choose a file "
+            "in a folder that you can write to."
         ) from error
 
 
-def _is_ours(path: Path) -> bool:
+def _is_page(path: Path) -> bool:
+    """Whether kerasdist wrote the file."""
     try:
         with open(path, "rb") as file:
             return html.GENERATOR.encode() in file.read(2048)
@@ -158,8 +161,8 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def summary(run: Run) -> dict[str, Any]:
-    """A run as `--json` prints it."""
+def _summary(run: Run) -> dict[str, Any]:
+    """What `--json` prints about a run."""
     best = run.best(run.monitor)
     return {
         "run": str(run.path),
@@ -178,7 +181,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def _row(run: Run) -> list[str]:
-    # Of validation where there is one: the table has little room.
+    # Only those of the validation, if there are any: the table has little room.
     chosen = {name: value for name, value in run.final.items() if name.startswith("val_")}
     values = chosen or run.final
     return [
@@ -214,11 +217,11 @@ def _print_comparison(found: Sequence[Run]) -> None:
 
 
 def _print(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned lines; on a narrow terminal without the columns that are missed least."""
+    """Prints aligned columns; a narrow terminal gets only the most useful ones."""
     kept = list(range(len(columns)))
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     room = shutil.get_terminal_size().columns
-    for name in _MAY_MISS if sys.stdout.isatty() else ():
+    for name in _LEAST_NEEDED if sys.stdout.isatty() else ():
         if sum(widths[i] + _GAP for i in kept) - _GAP > room and name in columns:
             kept.remove(columns.index(name))
     for row in (columns, *rows):

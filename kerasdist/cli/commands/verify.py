@@ -1,29 +1,43 @@
-"""`kerasdist verify`: N devices compute what one does, shown."""
+"""`kerasdist verify`: checks that several devices compute the same as one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.table import Table
 
+from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import FIT_OPTIONS, Job
-from kerasdist.cli.options import FitOptions
-from kerasdist.devices.placement import logical_cpus_if_more
+from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
-from kerasdist.runs import folder
 from kerasdist.runs.atomic import as_json
+from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
 
-# Differences that float32 rounding explains after a few steps, relative to the largest weight.
+# Rounding in float32 explains differences up to this after a few steps, relative to the largest
+# weight.
 VERIFY_TOLERANCE = 1e-4
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What a training on a number of devices gave."""
+
+    devices: int
+    weights: list[np.ndarray]
+    metrics: dict[str, float]
+    digest: str
+
+
 def verify(options: FitOptions) -> int:
-    """`kerasdist verify`: the recipe for a few steps on each number of devices, compared."""
+    """`kerasdist verify`: trains a few steps on each number of devices, and compares."""
     run = options.run
     counts = [int(count) for count in run["counts"].split(",")]
     num_gpus = len(tf.config.list_physical_devices("GPU"))
@@ -36,21 +50,15 @@ def verify(options: FitOptions) -> int:
     batch_size = run["batch_size"]
     if batch_size is not None and batch_size < shards:
         raise KerasdistError(
-            f"Received `--batch-size {batch_size}` and `--counts {run['counts']}`, which need "
-            f"{shards} shards. Expected at least one example a shard. Use a larger batch."
+            f"Received `--batch-size {batch_size}`, but `--counts {run['counts']}` cuts each batch "
+            f"into {shards} shards. Expected at least one example per shard. Use a larger batch."
         )
     outcomes = []
     for count in counts:
         names = [f"{kind}:{i}" for i in range(count)]
-        arguments = {name: run[name] for name in FIT_OPTIONS} | {"shards": shards}
-        if job.recipe is not None:
-            arguments["augment"] = job.recipe.build_augment()
-        history = api.fit(job.build_model, data, devices=names, progress=False, **arguments)
+        outcomes.append(_train(job, data, run, names, shards))
         if not isinstance(data, (dict, tuple, tf.data.Dataset)):
-            data = job.build_data("train")  # It may have been read to its end.
-        metrics = {name: values[-1] for name, values in history.history.items()}
-        weights = history.model.get_weights()
-        outcomes.append((count, weights, metrics, folder.weights_sha256(history.model)))
+            data = job.build_data("train")  # A provider may be at its end.
     rows = [_compare(outcomes[0], outcome, run["deterministic"]) for outcome in outcomes]
     agree = all(row["agrees"] for row in rows)
     if run["json"]:
@@ -60,27 +68,39 @@ def verify(options: FitOptions) -> int:
     return 0 if agree else 1
 
 
-def _compare(first: tuple, other: tuple, deterministic: bool) -> dict[str, Any]:
-    _, weights, metrics, digest = first
-    weights_gap = _largest([a - b for a, b in zip(weights, other[1], strict=True)])
-    metrics_gap = _largest([np.subtract(value, other[2][name]) for name, value in metrics.items()])
-    close = weights_gap <= VERIFY_TOLERANCE * _largest(weights)
-    close &= metrics_gap <= VERIFY_TOLERANCE * max(1.0, _largest(list(metrics.values())))
+def _train(job: Job, data: Any, run: dict[str, Any], names: list[str], shards: int) -> _Outcome:
+    arguments = {name: run[name] for name in FIT_OPTIONS} | {"shards": shards}
+    if job.recipe is not None:
+        arguments["augment"] = job.recipe.build_augment()
+    history = api.fit(job.build_model, data, devices=names, progress=False, **arguments)
+    metrics = {name: values[-1] for name, values in history.history.items()}
+    digest = weights_sha256(history.model)
+    return _Outcome(len(names), history.model.get_weights(), metrics, digest)
+
+
+def _compare(first: _Outcome, other: _Outcome, deterministic: bool) -> dict[str, Any]:
+    weights = [a - b for a, b in zip(first.weights, other.weights, strict=True)]
+    metrics = [np.subtract(value, other.metrics[name]) for name, value in first.metrics.items()]
+    weights_gap, metrics_gap = _largest(weights), _largest(metrics)
+    close = weights_gap <= VERIFY_TOLERANCE * _largest(first.weights)
+    close &= metrics_gap <= VERIFY_TOLERANCE * max(1.0, _largest(list(first.metrics.values())))
     return {
-        "devices": other[0],
+        "devices": other.devices,
         "weights_difference": weights_gap,
         "metrics_difference": metrics_gap,
-        "weights_sha256": other[3],
-        "agrees": bool(digest == other[3] if deterministic else close),
+        "weights_sha256": other.digest,
+        "agrees": bool(first.digest == other.digest if deterministic else close),
     }
 
 
-def _largest(arrays: list) -> float:
-    """NaN if there is one: it is close to nothing."""
+def _largest(arrays: Sequence[ArrayLike]) -> float:
+    """The largest absolute value; NaN if there is one, which then agrees with nothing."""
     return float(np.max([np.max(np.abs(array)) for array in arrays if np.size(array)]))
 
 
-def _print_verified(name: str, run: dict, shards: int, rows: list[dict], kind: str) -> None:
+def _print_verified(
+    name: str, run: dict[str, Any], shards: int, rows: list[dict[str, Any]], kind: str
+) -> None:
     table = Table(title=f"{name}: {run['steps']} steps, {shards} shards, on {kind}s")
     columns = ["devices", "weights: largest difference", "metrics: largest difference"]
     if run["deterministic"]:

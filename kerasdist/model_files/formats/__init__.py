@@ -1,7 +1,7 @@
-"""A trained model as a file of another program, and whether that file computes the same.
+"""The formats of exported models, one module per format.
 
-One module a format; each has `write(served, path)`, which returns what a reader must know about the
-file, and `opened(path, served)`, which loads the file in its own runtime.
+Each module has `write(served, path)`, which returns notes for the user about the file, and
+`opened(path, served)`, which loads the file in its runtime to check it.
 """
 
 from kerasdist.model_files.agreement import LIMIT, Difference, compare, random_inputs

@@ -1,7 +1,8 @@
-"""`--format keras`: a .keras file, if it can be made of Keras's own layers and operations alone.
+"""`--format keras`: a .keras file, with only Keras's layers and operations if possible.
 
-A class of a recipe is not in a file, only its name. But where its `call` uses nothing but Keras, it
-can be run on symbolic tensors: what it does to them is a functional model that needs no class.
+A .keras file holds the name of a recipe's class, but not its code. If the class's `call` uses
+nothing but Keras, it can run on symbolic tensors. The result is a functional model that needs no
+class.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasdist.errors import KerasdistError
-from kerasdist.model_files.served import Runtime, Served, failed, first_line
+from kerasdist.errors import KerasdistError, RunFailedError
+from kerasdist.model_files.agreement import compare, random_inputs
+from kerasdist.model_files.served import Runtime, Served, reason
 from kerasdist.models import pure
+from kerasdist.runs.trained_model import CONFIG_MEMBER
 
 NEEDS_CLASSES = "the file needs the code of {names} when it is loaded: {reason}"
 
 
 def write(served: Served, path: Path) -> list[str]:
-    """Writes the model as a functional one, or if that cannot be, as it is."""
+    """Writes the model as a functional model; if that is not possible, as it is."""
     _forget_training(served.model)
     try:
         with _called_through(served.model):
@@ -34,21 +37,20 @@ def write(served: Served, path: Path) -> list[str]:
         if foreign is None:
             _check_same(served, path)
             return []
-        reason = f"{foreign!r} cannot be written in Keras's own layers"
-    except Exception as error:  # noqa: BLE001 - whatever a `call` does with symbolic tensors
-        reason = first_line(error)
+        why = f"{foreign!r} cannot be written with Keras's layers alone"
+    except Exception as error:  # noqa: BLE001 - a `call` on symbolic tensors can raise anything
+        why = reason(error)
     path.unlink(missing_ok=True)
     try:
         served.model.save(path)
     except Exception as error:
-        raise failed(
-            f"Received the model {type(served.model).__name__!r}, which Keras cannot describe: "
-            f"{first_line(error)} Expected a class with a `get_config`. Add it, or use another "
-            "format, for example `--format saved_model`.",
-            error,
+        raise RunFailedError(
+            f"Keras cannot describe the model {type(served.model).__name__!r}: {reason(error)} "
+            "Expected a class with a `get_config`. Add one, or use another format, for example "
+            "`--format saved_model`."
         ) from error
     names = ", ".join(sorted({type(layer).__name__ for layer in _own_layers(served.model)}))
-    return [NEEDS_CLASSES.format(names=names or type(served.model).__name__, reason=reason)]
+    return [NEEDS_CLASSES.format(names=names or type(served.model).__name__, reason=why)]
 
 
 def _functional(served: Served) -> keras.Model:
@@ -57,7 +59,7 @@ def _functional(served: Served) -> keras.Model:
     ]
     outputs = pure.call(served.model, served.pack(inputs), training=False)
     _make_names_unique(served.model)
-    # By name where there are several: `model({"frames": ..., "length": ...})`.
+    # Several inputs are given by name: `model({"frames": ..., "length": ...})`.
     by_name = {tensor.name: tensor for tensor in inputs}
     name = "".join(c if c.isalnum() else "_" for c in type(served.model).__name__)
     return keras.Model(by_name if len(inputs) > 1 else inputs[0], outputs, name=name)
@@ -65,9 +67,9 @@ def _functional(served: Served) -> keras.Model:
 
 @contextlib.contextmanager
 def _called_through(model: keras.Model) -> Iterator[None]:
-    """While it lasts, layers that are not Keras's own, and models around them, leave no trace.
+    """Inside this block, custom layers, and models that contain them, leave no trace in the graph.
 
-    Calling one calls its `call`, which then meets the symbolic tensors itself.
+    Calling such a layer calls only its `call`, which works on the symbolic tensors directly.
     """
     own = _own_layers(model)
     around = [
@@ -78,7 +80,7 @@ def _called_through(model: keras.Model) -> Iterator[None]:
     through = {id(layer) for layer in (model, *own, *around)}
     original = keras.layers.Layer.__call__
 
-    def call(self, *args, **kwargs):
+    def call(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if id(self) not in through:
             return original(self, *args, **kwargs)
         if any(pure.get_mask(tensor) is not None for tensor in keras.tree.flatten(args)):
@@ -94,7 +96,7 @@ def _called_through(model: keras.Model) -> Iterator[None]:
 
 
 def _cast(layer: keras.layers.Layer, value: Any) -> Any:
-    """What calling a layer does to its inputs: floats become those that it computes with."""
+    """Casts a float tensor to the layer's compute dtype, as calling the layer does."""
     is_tensor = keras.ops.is_tensor(value) or isinstance(value, keras.KerasTensor)
     if not is_tensor or not layer.autocast or "float" not in str(value.dtype):
         return value
@@ -104,9 +106,9 @@ def _cast(layer: keras.layers.Layer, value: Any) -> Any:
 
 
 def _forget_training(model: keras.Model) -> None:
-    """Takes initializers and the like of classes that plain Keras does not have out of layers.
+    """Replaces custom initializers, regularizers and constraints of layers.
 
-    A trained layer that only predicts does not use them, and a file names their classes.
+    Prediction does not use them, but a file would name their classes.
     """
     for layer in pure.all_layers(model):
         for name, value in list(vars(layer).items()):
@@ -123,12 +125,12 @@ def _is_keras(kind: Any) -> bool:
 
 
 def _own_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Layers of classes that plain Keras does not have."""
+    """Layers whose classes are not Keras's."""
     return [layer for layer in pure.all_layers(model) if not _is_keras(type(layer))]
 
 
 def _make_names_unique(model: keras.Model) -> None:
-    """Two blocks may each have a "conv"; in one functional model they may not."""
+    """Renames layers with equal names, such as "conv" in two blocks. Keras needs unique ones."""
     taken: set[str] = set()
     for layer in pure.all_layers(model):
         name, number = layer.name, 1
@@ -139,9 +141,9 @@ def _make_names_unique(model: keras.Model) -> None:
 
 
 def _foreign_class(path: Path) -> str | None:
-    """The first class or function that a file names and plain Keras does not have."""
+    """The first class or function in a file that is not Keras's."""
     with zipfile.ZipFile(path) as archive:
-        waiting = [json.loads(archive.read("config.json"))]
+        waiting = [json.loads(archive.read(CONFIG_MEMBER))]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
@@ -160,16 +162,14 @@ def _foreign_class(path: Path) -> str | None:
 
 
 def _check_same(served: Served, path: Path) -> None:
-    """One made-up example through both, before the file counts as the model."""
-    from kerasdist.model_files.agreement import compare, random_inputs
-
+    """Compares the file with the model on random examples."""
     found = compare(served, opened(path, served), [random_inputs(served, 2)])
     if not found.is_small:
-        raise KerasdistError(f"as a functional model it computes something else ({found.largest})")
+        raise KerasdistError(f"as a functional model it computes other values ({found.largest})")
 
 
 def opened(path: Path, served: Served) -> Runtime:
-    """Loads the file with safe mode on; classes of the recipe are known by name, if it has any."""
+    """Loads the file with safe mode on. Custom classes of the model are found by their names."""
     known = {type(layer).__name__: type(layer) for layer in _own_layers(served.model)}
     model = keras.models.load_model(path, custom_objects=known, compile=False, safe_mode=True)
     is_functional = isinstance(model, keras.Model) and not _own_layers(model)

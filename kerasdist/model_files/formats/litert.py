@@ -1,4 +1,4 @@
-"""`--format litert`: a .tflite file for phones and small machines."""
+"""`--format litert`: a .tflite file for phones and small devices."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.errors import RunFailedError
 from kerasdist.model_files.formats import saved_model
-from kerasdist.model_files.served import Runtime, Served, failed, first_line, in_float32
+from kerasdist.model_files.served import Runtime, Served, in_float32, reason
 
 ONE_AT_A_TIME = (
-    "the file takes one example at a time: LiteRT has the model's loops only for a fixed number"
+    "the file takes one example at a time: LiteRT supports the model's loops only for a fixed "
+    "number of examples"
 )
 
 
 def write(served: Served, path: Path) -> list[str]:
-    """Converts for any number of examples, or where LiteRT cannot, for one at a time."""
+    """Converts for any number of examples; if LiteRT cannot do that, for one at a time."""
     notes = in_float32(served)
     errors = []
     for size in (None, 1):
         try:
             path.write_bytes(_convert(served, size))
-        except Exception as error:  # noqa: BLE001 - the converter raises what its stages raise
+        except Exception as error:  # noqa: BLE001 - the converter raises many types of errors
             errors.append(error)
             continue
         return [*notes, *([ONE_AT_A_TIME] if size == 1 else [])]
-    raise failed(
-        f"Received the model {type(served.model).__name__!r}, which LiteRT cannot hold: "
-        f"{first_line(errors[-1])} Expected operations that it has. Use another format, for "
-        "example `--format saved_model`.",
-        errors[-1],
-    )
+    raise RunFailedError(
+        f"LiteRT cannot represent the model {type(served.model).__name__!r}: {reason(errors[-1])} "
+        "Expected operations that LiteRT supports. Use another format, for example "
+        "`--format saved_model`."
+    ) from errors[-1]
 
 
 def _convert(served: Served, size: int | None) -> bytes:
     with tempfile.TemporaryDirectory(prefix="kerasdist-") as folder:
         saved_model.save(served, Path(folder), served.with_batch_of(size))
-        # Built-in operations only: others need a second library on the device.
+        # Only built-in operations: others need a second library on the device.
         return tf.lite.TFLiteConverter.from_saved_model(folder).convert()
 
 
 def opened(path: Path, served: Served) -> Runtime:
     """Loads the file in LiteRT's interpreter, TensorFlow's copy of it."""
     with warnings.catch_warnings():
-        # It announces its own removal; the pinned TensorFlow has it.
+        # It warns about its removal in a later TensorFlow.
         warnings.simplefilter("ignore")
         interpreter = tf.lite.Interpreter(model_path=str(path))
     runner = interpreter.get_signature_runner("serving_default")
@@ -60,7 +61,7 @@ def opened(path: Path, served: Served) -> Runtime:
         results = []
         for piece in pieces:
             named = zip(served.inputs, arrays, strict=True)
-            # Names that the converted graph does not read are not in the file.
+            # The file lacks inputs that the converted graph does not read.
             fed = {spec.name: array[piece] for spec, array in named if spec.name in details}
             results.append(runner(**fed))
         return [np.concatenate([r[name] for r in results]) for name in served.output_names]

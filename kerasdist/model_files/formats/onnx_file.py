@@ -1,4 +1,4 @@
-"""`--format onnx`: an .onnx file, for onnxruntime and others. Needs the extra `onnx`."""
+"""`--format onnx`: an .onnx file, for onnxruntime and other runtimes. Needs the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.model_files.served import Runtime, Served, failed, first_line, in_float32
+from kerasdist.errors import RunFailedError
+from kerasdist.model_files.served import Runtime, Served, in_float32, reason
 
 
 def write(served: Served, path: Path) -> list[str]:
-    """Converts the compiled function of the model."""
+    """Converts the model's compiled function."""
     import onnx
     import tf2onnx
 
@@ -31,12 +32,12 @@ def write(served: Served, path: Path) -> list[str]:
             custom_op_handlers={"Erfc": (_erfc, [])},
         )
     except Exception as error:
-        raise _refused(served, first_line(error), error) from error
+        raise _refused(served, reason(error)) from error
     finally:
         logger.removeHandler(complaints)
         logger.propagate = before
     if complaints.lines:
-        # The converter goes on after an operation it does not know; no runtime reads that file.
+        # The converter continues after an unknown operation, but no runtime can read the file.
         raise _refused(served, f"{complaints.lines[-1]}.")
     for value in (*content.graph.input, *content.graph.output):
         dimensions = value.type.tensor_type.shape.dim
@@ -46,16 +47,17 @@ def write(served: Served, path: Path) -> list[str]:
     return notes
 
 
-def _refused(served: Served, reason: str, cause: BaseException | None = None) -> Exception:
-    return failed(
-        f"Received the model {type(served.model).__name__!r}, which ONNX cannot hold: {reason} "
-        "Expected operations that tf2onnx converts. Use another format, for example "
-        "`--format saved_model`.",
-        cause,
+def _refused(served: Served, why: str) -> RunFailedError:
+    return RunFailedError(
+        f"ONNX cannot represent the model {type(served.model).__name__!r}: {why} Expected "
+        "operations that tf2onnx can convert. Use another format, for example "
+        "`--format saved_model`."
     )
 
 
 class _Complaints(logging.Handler):
+    """Collects the errors that the converter logs."""
+
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
@@ -64,8 +66,8 @@ class _Complaints(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def _erfc(graph: Any, node: Any, name: str, arguments: list) -> None:
-    """1 - erf(x), for the exact GELU, which TensorFlow writes with erfc and tf2onnx 1.17 lacks."""
+def _erfc(graph: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """Writes erfc(x) as 1 - erf(x). TensorFlow's exact GELU uses erfc, which tf2onnx 1.17 lacks."""
     from tf2onnx.utils import map_onnx_to_numpy_type
 
     shapes, kinds, (given,) = node.output_shapes, node.output_dtypes, node.input

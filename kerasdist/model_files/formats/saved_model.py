@@ -1,4 +1,4 @@
-"""`--format saved_model`: TensorFlow's own, for `tf.saved_model.load` and TensorFlow Serving."""
+"""`--format saved_model`: a folder for `tf.saved_model.load` and TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from kerasdist.model_files.served import Runtime, Served, in_float32
 
 
 def write(served: Served, path: Path) -> list[str]:
-    """Writes a folder with the endpoint `serve`, which is the default signature too."""
+    """Writes a folder with the endpoint `serve`, which is also the default signature."""
     notes = in_float32(served)
     save(served, path, served.inputs)
     return notes
 
 
 def save(served: Served, path: Path, inputs: Sequence[tf.TensorSpec]) -> None:
+    """Writes a SavedModel that takes the given inputs."""
     try:
         _archive(served, inputs).write_out(str(path), verbose=False)
     except AssertionError:
-        # Lookup tables are found only in what is tracked. That writes every variable twice (Keras
-        # 3.15.1), so it is not the first thing to try.
+        # Lookup tables are found only in a tracked model. Tracking writes every variable twice
+        # (Keras 3.15.1), so it is tried second.
         archive = _archive(served, inputs)
         archive.track(served.model)
         archive.write_out(str(path), verbose=False)
@@ -37,15 +38,14 @@ def _archive(served: Served, inputs: Sequence[tf.TensorSpec]) -> keras.export.Ex
 
 
 def opened(path: Path, served: Served) -> Runtime:
-    """Loads the folder by its default signature, as a server does."""
+    """Loads the folder and uses its default signature, as a server does."""
     loaded = tf.saved_model.load(str(path))
-    signature = loaded.signatures["serving_default"]
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         named = zip(served.inputs, arrays, strict=True)
+        # Through `loaded`, which keeps the signature's variables alive.
+        signature = loaded.signatures["serving_default"]
         outputs = signature(**{spec.name: tf.constant(array) for spec, array in named})
         return [outputs[name].numpy() for name in served.output_names]
 
-    # The signature's variables live as long as what was loaded.
-    run.loaded = loaded  # type: ignore[attr-defined]
     return run

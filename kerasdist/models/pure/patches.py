@@ -18,6 +18,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from kerasdist.devices import private_tensorflow
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure import recurrence
 
@@ -177,7 +178,7 @@ def _inner_loop(keras_loop: Callable[..., Any]) -> Callable[..., Any]:
 def _variable_key(self: TFOptimizer, variable: Any) -> str:
     # TFOptimizer takes the key from `variable.value`, which is a tensor inside a StatelessScope.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
-    return native._unique_id
+    return private_tensorflow.id_of(native)
 
 
 # TFOptimizer replaces these with versions for tf.distribute that need real variables.

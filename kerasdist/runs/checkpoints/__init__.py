@@ -1,8 +1,9 @@
-"""Checkpoints: committed whole or not at all, and verified before anything of them is used.
+"""Checkpoints: saved completely or not at all, and verified before they are used.
 
-A checkpoint is a folder `step-00001200` with `arrays.bin`, the raw bytes of the arrays, and
-`manifest.json`, which says what they are and has the sha256 of everything. `manifests` knows the
-format, `store` the commit protocol.
+A checkpoint is a folder such as `step-00001200`. It holds `arrays.bin` (the raw bytes of the
+arrays) and `manifest.json` (their description, with the sha256 of everything). `manifests` defines
+the format, `store` commits and keeps checkpoints, and `recovery` decides when a run saves and where
+it resumes.
 """
 
 from kerasdist.runs.checkpoints.files import Files

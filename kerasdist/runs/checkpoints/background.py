@@ -1,4 +1,4 @@
-"""Saves checkpoints in the background, while the training goes on."""
+"""Saves checkpoints in a background thread, while the training continues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Saves(Protocol):
-    """What is needed of a store (`kerasdist.checkpoints.Store`)."""
+    """The part of `kerasdist.runs.checkpoints.Store` that is needed here."""
 
     def save(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], /
@@ -27,17 +27,17 @@ class _Request(NamedTuple):
 class BackgroundSaver:
     """Hands snapshots to one thread that saves them, one at a time.
 
-    While one is being saved the newest other one waits: a newer request takes the place of one
-    that has not begun. So at most two snapshots are in memory, and a slow disk makes checkpoints
-    rarer, not the training slower.
+    While one snapshot is being saved, only the newest of the others waits: a newer one replaces it.
+    So at most two snapshots are in memory. A slow disk makes checkpoints rarer, and does not slow
+    down the training.
 
-    A save that fails is remembered in `error`, and the next one is tried like any other: a
-    training does not end because a disk is full. Whoever needs to know asks after `wait`.
+    If a save fails, `error` holds the reason, and the next save is tried as usual: a full disk does
+    not end the training. To know whether a save worked, call `wait` and then look at `error`.
 
     Attributes:
-        error: Why the save that ended last failed, or None if it did not: an `OSError`, or a
-            `KerasdistError` about arrays that cannot be saved.
-        last_saved_step: The step of the last save that did not fail, or None.
+        error: Why the last save failed: an `OSError`, or a `KerasdistError` about arrays that
+            cannot be saved. None if it worked.
+        last_saved_step: The step of the last save that worked, or None.
 
     Example:
         >>> import tempfile, numpy as np
@@ -58,20 +58,20 @@ class BackgroundSaver:
         self._waiting: _Request | None = None
         self._saving = False
         self._closed = False
-        # A daemon: a training that ends with an error must not hang here. A save that is cut
-        # off is like any other kill, which the store is made for.
+        # A daemon thread: a training that ends with an error must not hang here. If that cuts off
+        # a save, the store handles it like any other kill.
         self._thread = threading.Thread(target=self._run, name="kerasdist-saver", daemon=True)
         self._thread.start()
 
     @property
     def busy(self) -> bool:
-        """Whether a snapshot is waiting or being saved: one handed over now would have to wait."""
+        """Whether a snapshot is waiting or being saved."""
         with self._changed:
             return self._saving or self._waiting is not None
 
     @property
     def outcome(self) -> tuple[int, Exception | None]:
-        """How many saves have ended, and `error` after the last of them."""
+        """How many saves have ended, and the `error` of the last one."""
         with self._changed:
             return self._num_ended, self.error
 
@@ -84,12 +84,12 @@ class BackgroundSaver:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Returns when everything handed over is saved, or has failed."""
+        """Waits until every snapshot is saved, or has failed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._saving and self._waiting is None)
 
     def close(self) -> None:
-        """Saves what was handed over, and ends the thread. Can be called again."""
+        """Saves what is waiting, and ends the thread. May be called more than once."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -98,7 +98,7 @@ class BackgroundSaver:
     def __enter__(self) -> BackgroundSaver:
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _run(self) -> None:
@@ -106,7 +106,7 @@ class BackgroundSaver:
             pass
 
     def _save_next(self) -> bool:
-        """Waits for a snapshot and saves it; False if there will be no more."""
+        """Waits for a snapshot and saves it; False if no more will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closed)
             if self._waiting is None:
@@ -116,8 +116,8 @@ class BackgroundSaver:
         error: Exception | None = None
         try:
             self._store.save(*request)
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the training goes on
-            # The traceback's frames would hold the snapshot in memory.
+        except Exception as raised:  # noqa: BLE001 - no failed save stops the training
+            # The frames of the traceback would keep the snapshot in memory.
             error = raised.with_traceback(None)
         step = request.step
         del request

@@ -1,4 +1,4 @@
-"""The file system, as a store of checkpoints uses it: one place where tests can make it fail."""
+"""The file-system calls of the checkpoint store, in one place where tests can make them fail."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Neither follow a link nor wait at a pipe that somebody put there.
+# Neither follow links, nor wait for a pipe that somebody put there.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 CHUNK = 4 * 2**20
 
 
 class Files:
-    """The calls, which tests replace, and what is made of them. Links are never followed."""
+    """The calls, which tests replace, and what is built from them. Links are never followed."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -33,7 +33,7 @@ class Files:
 
     @contextlib.contextmanager
     def opened(self, path: Path, flags: int) -> Iterator[int]:
-        """The descriptor of a file, closed at the end."""
+        """Opens a file, gives its descriptor, and closes it at the end."""
         file = self.open(path, flags, 0o666)
         try:
             yield file
@@ -42,7 +42,7 @@ class Files:
 
     def write_all(self, file: int, data: memoryview, digest: Any = None) -> None:
         """Writes all of `data`, in chunks, and adds it to the digest."""
-        # One chunk at a time through both: it is still in the processor's cache for the second.
+        # Chunk by chunk: when the digest reads a chunk, it is still in the processor's cache.
         while data:
             num_bytes = self.write(file, data[:CHUNK])
             if digest is not None:
@@ -60,25 +60,27 @@ class Files:
             buffer = buffer[num_bytes:]
 
     def sync_folder(self, folder: Path) -> None:
-        """Makes the names in a folder last."""
+        """Makes the names in a folder survive a power failure."""
         with self.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as file:
             try:
                 self.fsync(file)
             except OSError as error:
-                # Some network file systems have no such call for folders.
+                # Some network file systems cannot sync folders.
                 if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                     raise
 
     def sync_parents(self, folder: Path) -> None:
-        """Makes the name of a folder last, and of those above it, whoever made them."""
+        """Makes the names of a folder and of all folders above it survive a power failure."""
         first, *others = folder.absolute().parents
         self.sync_folder(first)
         for parent in others:
-            with contextlib.suppress(OSError):  # Not every folder up there is ours to open.
+            with contextlib.suppress(
+                OSError
+            ):  # This process may not be allowed to open each of them.
                 self.sync_folder(parent)
 
     def make_folder(self, folder: Path, *, with_parents: bool = True) -> bool:
-        """Makes a folder, and those above it if wished; False if it was there."""
+        """Makes a folder, and by default those above it; False if it exists already."""
         try:
             self.mkdir(folder)
         except FileExistsError:
@@ -98,11 +100,11 @@ class Files:
         return True
 
     def is_folder(self, path: Path) -> bool:
-        """Whether it is a folder and no link to one; an error if there is nothing."""
+        """Whether it is a folder, not a link to one; raises an error if nothing is there."""
         return stat.S_ISDIR(self.lstat(path).st_mode)
 
     def size(self, path: Path) -> int | None:
-        """The bytes of a regular file; None for everything else, and for nothing."""
+        """The size of a regular file; None for anything else, and if nothing is there."""
         try:
             status = self.lstat(path)
         except FileNotFoundError:

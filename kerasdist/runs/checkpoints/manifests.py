@@ -1,7 +1,7 @@
-"""The format of a checkpoint: what its manifest says, and how that is checked.
+"""The format of a checkpoint: what the manifest says, and how it is checked.
 
-Nothing here runs code of a file or trusts it: names are keys and never paths, dtypes come from a
-list, and sizes are compared with the file before an array is made.
+Nothing here runs code from a file, or trusts it. Names are keys and never paths, dtypes come from a
+fixed list, and sizes are compared with the file before memory is allocated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kerasdist.errors import KerasdistError
 FORMAT = 1
 MANIFEST, ARRAYS = "manifest.json", "arrays.bin"
 ALIGNMENT = 64
-# Far more than any model needs; a manifest is parsed in memory.
+# Far more than any model needs. A manifest is parsed in memory.
 MOST_MANIFEST_BYTES = 64 * 2**20
 MOST_DIMENSIONS = 32  # NumPy 1's limit; NumPy 2 has 64.
 
@@ -35,7 +35,7 @@ EXTENSION_DTYPES = (
 
 
 class BrokenError(Exception):
-    """A checkpoint that must not be used; the message is the reason."""
+    """A checkpoint that must not be used. The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds; `size` and `sha256` are those of `arrays.bin`."""
+    """What a checkpoint holds. `size` and `sha256` describe `arrays.bin`."""
 
     step: int
     meta: dict[str, Any]
@@ -72,22 +72,23 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> tuple[Entry, ...]:
-    """The entries of arrays that are to be saved. Refuses what could not be read back."""
+    """The entries of the arrays to save. Refuses what could not be read back."""
     entries = []
     end = 0
     for name, array in arrays.items():
         if not isinstance(name, str) or not name:
             raise KerasdistError(
-                f"Received the name {name!r} for an array of a checkpoint. Expected a string that "
-                "is not empty. Rename it."
+                f"Received the name {name!r} for an array of a checkpoint. Expected a non-empty "
+                "string. Rename the array."
             )
         array = np.asarray(array)
         dtype = array.dtype.name
         if dtype not in PLAIN_DTYPES + EXTENSION_DTYPES or array.ndim > MOST_DIMENSIONS:
             raise KerasdistError(
                 f"Received the array {name!r} of dtype {dtype} with {array.ndim} dimensions for a "
-                f"checkpoint. Expected one of {', '.join(PLAIN_DTYPES + EXTENSION_DTYPES)} with at "
-                f"most {MOST_DIMENSIONS}. Convert it, or leave it out."
+                "checkpoint. Expected one of the dtypes "
+                f"{', '.join(PLAIN_DTYPES + EXTENSION_DTYPES)} with at most {MOST_DIMENSIONS} "
+                "dimensions. Convert it, or leave it out."
             )
         offset = aligned(end)
         entries.append(Entry(name, dtype, array.shape, offset, array.nbytes))
@@ -100,18 +101,18 @@ def aligned(offset: int) -> int:
 
 
 def pieces(arrays: Mapping[str, np.ndarray], entries: tuple[Entry, ...]) -> Iterator[memoryview]:
-    """The bytes of `arrays.bin`, in order: an array's, then zeros up to where the next begins."""
+    """The bytes of `arrays.bin`, in order: each array, and zeros up to the start of the next."""
     position = 0
     for entry in entries:
         yield memoryview(bytes(entry.offset - position))
         array = np.asarray(arrays[entry.name]).astype(dtype_of(entry.dtype), copy=False)
-        # Through uint8: extension dtypes and 0-d arrays have no usable buffer of their own.
+        # As uint8: extension dtypes and 0-d arrays have no usable buffer themselves.
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         position = entry.offset + entry.nbytes
 
 
 def plain(meta: Any, where: str = "meta") -> Any:
-    """A copy in JSON's own types. Refuses what JSON would turn into something else."""
+    """A copy that holds only JSON's types. Refuses what JSON would turn into something else."""
     if isinstance(meta, Mapping):
         for key in meta:
             if not isinstance(key, str):
@@ -120,7 +121,7 @@ def plain(meta: Any, where: str = "meta") -> Any:
     if isinstance(meta, (list, tuple)):
         return [plain(value, f"{where}[{i}]") for i, value in enumerate(meta)]
     if isinstance(meta, float) and not math.isfinite(meta):
-        _refuse(where, repr(meta), "finite numbers: JSON has no others")
+        _refuse(where, repr(meta), "finite numbers, as JSON has no others")
     if meta is not None and not isinstance(meta, (bool, int, float, str)):
         _refuse(where, f"a {type(meta).__name__}", "None, bools, numbers, strings, lists and dicts")
     return meta
@@ -128,13 +129,13 @@ def plain(meta: Any, where: str = "meta") -> Any:
 
 def _refuse(where: str, received: str, expected: str) -> None:
     raise KerasdistError(
-        f"Received {received} in `{where}` of a checkpoint. Expected {expected}. Save it as one of "
-        "the arrays, or convert it."
+        f"Received {received} in `{where}` of a checkpoint. Expected {expected}. Convert it, or "
+        "save it as an array."
     )
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The one way to write a manifest: `decode` compares byte by byte."""
+    """The bytes of a manifest. There is only one way to write it: `decode` compares every byte."""
     content: dict[str, Any] = {
         "format": FORMAT,
         "step": manifest.step,
@@ -145,8 +146,8 @@ def encode(manifest: Manifest) -> bytes:
     raw = _dump({**content, "checksum": _checksum(content)})
     if len(raw) > MOST_MANIFEST_BYTES:
         raise KerasdistError(
-            f"Received arrays and `meta` whose manifest has {len(raw)} bytes. Expected at most "
-            f"{MOST_MANIFEST_BYTES}. Save long lists as arrays."
+            f"The manifest of a checkpoint would have {len(raw)} bytes. Expected at most "
+            f"{MOST_MANIFEST_BYTES}. Save long lists in `meta` as arrays."
         )
     return raw
 
@@ -160,10 +161,10 @@ def _checksum(content: Any) -> str:
 
 
 def decode(raw: bytes) -> Manifest:
-    """Reads a manifest, or raises `BrokenError` if one bit of it is not as it was written."""
+    """Reads a manifest. Raises `BrokenError` if a single bit differs from what was written."""
     try:
         content = json.loads(raw)
-        # Spaces, escapes, repeated keys and other spellings of the same content are damage too.
+        # Spaces, escapes, repeated keys and other spellings of the same content are damage, too.
         same = _dump(content) == raw
     except (ValueError, RecursionError):
         raise BrokenError(f"{MANIFEST} is not valid JSON") from None
@@ -182,11 +183,11 @@ def decode(raw: bytes) -> Manifest:
 
 
 def _checked(content: dict[str, Any]) -> Manifest:
-    """For files that somebody made: a checksum shows only that nothing changed since."""
+    """Checks the content: a correct checksum does not mean that kerasdist wrote the file."""
     if set(content) != {"format", "step", "meta", "arrays", "files"}:
         raise ValueError(f"it has the fields {sorted(content)}")
     if not isinstance(content["meta"], dict) or not isinstance(content["arrays"], list):
-        raise TypeError("meta or arrays have another type")
+        raise TypeError("meta or arrays have the wrong type")
     if set(content["files"]) != {ARRAYS}:
         raise ValueError(f"it names the files {sorted(content['files'])}")
     file = content["files"][ARRAYS]
@@ -198,22 +199,22 @@ def _checked(content: dict[str, Any]) -> Manifest:
         entries.append(entry)
         end = entry.offset + entry.nbytes
     if len({entry.name for entry in entries}) != len(entries):
-        raise ValueError("two arrays have one name")
+        raise ValueError("two arrays have the same name")
     if _natural(file["size"]) != end:
         raise ValueError(f"{ARRAYS} should have {end} bytes, not {file['size']}")
     if not isinstance(file["sha256"], str):
-        raise TypeError("sha256 is no text")
+        raise TypeError("sha256 is not text")
     return Manifest(_natural(content["step"]), content["meta"], tuple(entries), end, file["sha256"])
 
 
 def _check_entry(entry: Entry, offset: int) -> None:
     if not isinstance(entry.name, str) or not isinstance(entry.dtype, str) or not entry.name:
-        raise TypeError("the name or dtype of an array is no text")
+        raise TypeError("the name or dtype of an array is not text")
     if len(entry.shape) > MOST_DIMENSIONS:
         raise ValueError(f"array {entry.name!r} has {len(entry.shape)} dimensions")
     sizes = [_natural(size) for size in entry.shape]
     itemsize = dtype_of(entry.dtype).itemsize
-    # NumPy refuses shapes whose sizes multiply to more, even with a 0 among them.
+    # NumPy refuses larger products of sizes, even if one of the sizes is 0.
     if math.prod(size for size in sizes if size) * itemsize >= 2**63:
         raise ValueError(f"array {entry.name!r} has the shape {entry.shape}")
     if _natural(entry.nbytes) != math.prod(sizes) * itemsize:
@@ -224,5 +225,5 @@ def _check_entry(entry: Entry, offset: int) -> None:
 
 def _natural(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

@@ -1,4 +1,4 @@
-"""What is said before a run begins and when it has ended."""
+"""The lines printed when a run starts and when it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs.folder import BEST, CONFIG, FINAL, REPORT, read_config
+from kerasdist.runs.catalog import read_config
+from kerasdist.runs.file_names import BEST, CONFIG, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
@@ -24,7 +25,7 @@ def beginning(
     validation: Any = None,
     source: str | None = None,
 ) -> list[str]:
-    """Lines about a run that begins. `stream` and `validation` are streams of data."""
+    """The lines for a run that starts. `stream` and `validation` are streams of data."""
     counts = [_count(stream)]
     if source is not None:
         counts[0] += f" ({source})"
@@ -54,12 +55,12 @@ def _count(stream: Any) -> str:
         return f"{len(first):,} examples"
     if stream.num_batches is not None:
         return f"{stream.num_batches:,} batches"
-    return "as many batches as there are"
+    return "an unknown number of batches"
 
 
 def _batch(num_devices: int, batch_size: int | None) -> str:
     if batch_size is None:
-        return f"{num_devices}, batches as the data has them"
+        return f"{num_devices}, batches of the data's own size"
     if batch_size % num_devices:
         return f"{num_devices}, a global batch of {batch_size:,}"
     return f"{num_devices} x {batch_size // num_devices:,} = a global batch of {batch_size:,}"
@@ -72,7 +73,7 @@ def _names(devices: Sequence[str]) -> str:
 
 
 def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) -> list[str]:
-    """Lines about a run that ended: metrics, where things are, and what to do next."""
+    """The lines for a run that ended: metrics, files, and what to do next."""
     rate = result["examples_per_second"]
     speed = f" ({rate:.1f} examples/sec)" if rate is not None and math.isfinite(rate) else ""
     metrics = {
@@ -84,23 +85,23 @@ def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) 
         "finished": f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}",
         "final": as_text(metrics),
     }
-    best = best_epoch(run, monitor)
-    if best is not None:
-        name, logs = best
-        facts["best"] = f"{as_text({name: logs[name]})} in epoch {logs['epoch']}"
+    found = best_epoch(run, monitor)
+    if found is not None:
+        name, best = found
+        facts["best"] = f"{as_text({name: best.value})} in epoch {best.epoch}"
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
     lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
     if result.get("saved") == "weights":
         lines.append(
-            f"{FINAL} holds the weights only, for `load_weights`: Keras cannot describe the class "
-            "of the model. Give it a `get_config` that returns its constructor's arguments."
+            f"{FINAL} holds only the weights, for `load_weights`: Keras cannot save the model's "
+            "class. Give the class a `get_config` that returns its constructor's arguments."
         )
     return lines
 
 
 def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
     config = read_config(run) or {}
-    if "recipe" not in config and "model" not in config:  # Of a caller of `kerasdist.fit`.
+    if "recipe" not in config and "model" not in config:  # Started by `kerasdist.fit`.
         return {
             "evaluate": f"kerasdist.evaluate({str(run)!r}, data)",
             "continue": f"kerasdist.fit(..., run_dir={str(run)!r}, epochs={2 * result['epochs']})",

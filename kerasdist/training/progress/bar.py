@@ -1,4 +1,4 @@
-"""How far a training is, when it will end, and the lines that say so within a width."""
+"""The lines of the live display: progress bar, metrics, rates and time left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# Rates and the end are told from what happened within this time.
+from kerasdist.training.progress.meter import Reading
+
+# Rates and the time left are computed from this many recent seconds.
 SECONDS_OF_RATES = 10.0
 _SECONDS_BETWEEN_READINGS = 0.1
 _WIDEST_BAR, _NARROWEST_BAR = 40, 8
@@ -16,39 +18,13 @@ _GAP = "  "
 
 
 class Piece(NamedTuple):
-    """Some text and what it is: "label", "value", "done", "rest" or "" (its colour)."""
+    """Some text and its kind, which decides its colour: "label", "value", "done", "rest" or ""."""
 
     text: str
     kind: str = ""
 
 
 Line = list[Piece]
-
-
-class Reading(NamedTuple):
-    """What was measured up to now: totals of a `Meter`."""
-
-    seconds: float
-    steps: int
-    examples: int
-    waited: float  # for batches; NaN if that was not measured
-
-    def since(self, other: Reading) -> Reading:
-        """What was measured after another reading."""
-        return Reading(
-            self.seconds - other.seconds,
-            self.steps - other.steps,
-            self.examples - other.examples,
-            self.waited - other.waited,
-        )
-
-    @property
-    def share_waited(self) -> float:
-        """The share of the time that steps waited for their batches; NaN if nobody knows."""
-        if self.seconds <= 0 or math.isnan(self.waited):
-            return math.nan
-        # The compiled loop reads the computer's clock, which somebody may set.
-        return min(1.0, max(0.0, self.waited / self.seconds))
 
 
 def number(value: Any) -> str:
@@ -71,9 +47,9 @@ def rate_text(examples_per_second: float) -> str:
 
 
 class Progress:
-    """Where a training is. Times left are told from recent steps and the last pause of an epoch.
+    """How far a training is. The time left follows from recent steps and the last validation.
 
-    `epochs`, `steps` and `epoch_steps` are what is planned, as far as it is known.
+    `epochs`, `steps` and `epoch_steps` are the plan, as far as it is known.
     """
 
     def __init__(
@@ -106,7 +82,7 @@ class Progress:
         self._validation, self._has_ended, self.logs = None, False, {}
 
     def advance(self, step: int, step_in_epoch: int, reading: Reading) -> None:
-        """After some steps; `reading` is what was measured since the training began."""
+        """After some steps. `reading` holds the totals of the training so far."""
         self.step, self.step_in_epoch, self._has_advanced = step, step_in_epoch, True
         self._stopped = self._clock()
         readings = self._readings
@@ -117,21 +93,21 @@ class Progress:
             readings.popleft()
 
     def validate(self, done: int, total: int | None) -> None:
-        """Validation runs, and `done` of its batches are over."""
+        """Validation has evaluated `done` of its batches."""
         self._validation = (done, total)
 
     def end_epoch(self) -> None:
         self._has_ended = True
         self._validation = None
         if self._epoch_steps is None:
-            self._epoch_steps = self.step_in_epoch or None  # As many as in this one, it is assumed.
+            self._epoch_steps = self.step_in_epoch or None  # Assume that all epochs are alike.
 
     def stop(self) -> None:
-        """The training ends here, before its end: nothing is left of it."""
+        """The training stops early: there is no time left to show."""
         self._is_stopped = True
 
     def _recently(self) -> Reading | None:
-        """What was measured in the last seconds; None if nothing was."""
+        """What was measured in the last seconds; None if nothing was measured."""
         last, first = self._readings[-1], self._readings[0]
         if last.seconds <= first.seconds or last.steps <= first.steps:
             return None
@@ -145,14 +121,14 @@ class Progress:
         return total if total is not None and total >= self.step_in_epoch else None
 
     def seconds_left(self) -> tuple[float | None, float | None]:
-        """`(of this epoch's steps, of the whole run)`; None where nobody can know."""
+        """`(seconds left in this epoch, seconds left in the run)`; None if unknown."""
         recent, of_epoch = self._recently(), self._steps_of_epoch()
         if recent is None or self._is_stopped:
             return None, None
         step = recent.seconds / recent.steps
         epoch = None if of_epoch is None else (of_epoch - self.step_in_epoch) * step
         between = self._between or 0.0
-        # What of the pause after this epoch is over.
+        # How much of the validation after this epoch is over.
         is_pausing = self._validation is not None or self._has_ended
         passed = min(between, self._clock() - self._stopped) if is_pausing else 0.0
         if self._steps is not None:
@@ -166,7 +142,7 @@ class Progress:
         return epoch, max(whole, 0.0)
 
     def lines(self, width: int, *, ascii_only: bool = False) -> list[Line]:
-        """Two lines: how far it is, and what it measured."""
+        """Two lines: the progress bar, and metrics with rates."""
         return [self._bar(width, ascii_only), self._values(width)]
 
     def text(self, width: int) -> str:
@@ -218,7 +194,7 @@ class Progress:
             for name, value in self.logs.items()
             if not isinstance(value, list)
         ]
-        # The loss comes first, the speed next; as many metrics as there is room for.
+        # The loss first, then as many metrics as fit, then the speed.
         for kept in range(len(named), 0, -1):
             more = [[Piece(f"+{len(named) - kept} more")]] if kept < len(named) else []
             parts = [*named[:kept], *more, *speed]
@@ -228,7 +204,7 @@ class Progress:
         return _joined(next((p for p in fitting if _length(p) <= width), named[:1]))
 
     def summary(self, logs: Mapping[str, Any], width: int) -> list[Line]:
-        """An epoch that ended: all its values, on more lines if one is too narrow."""
+        """The summary of an epoch: all its values, wrapped to the width."""
         now, last = self._clock(), self._readings[-1]
         parts = [[Piece(f"{name} "), Piece(number(value), "value")] for name, value in logs.items()]
         took: list[Line] = [[Piece(duration(now - self._began))]]
@@ -240,7 +216,7 @@ class Progress:
         indent = len(name) + len(_GAP)
         room = max(width - indent, 1)
         *rows, last_row = _wrapped(parts, room)
-        # No line for the speed alone.
+        # The speed does not get a line of its own.
         added = (took[:n] for n in range(len(took), 0, -1))
         fitting = next((t for t in added if _length([*last_row, *t]) <= room), [])
         rows.append([*last_row, *fitting])
@@ -249,7 +225,7 @@ class Progress:
 
 
 def _bar(width: int, share: float, ascii_only: bool) -> Line:
-    # Different characters: a bar must be one without colours, too.
+    # Two characters, so that the bar is visible without colours.
     done = int(share * width)
     full, empty = ("#", "-") if ascii_only else ("━", "─")
     return [Piece(full * done, "done"), Piece(empty * (width - done), "rest")]

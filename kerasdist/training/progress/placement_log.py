@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tensorflow.python.eager import context
+from kerasdist.devices import private_tensorflow
 
 PLACEMENT = "placement.txt"
-# How values come and go: said in the file, of no interest in a summary.
+# They only pass values on. The file lists them, the summary does not.
 _PLUMBING = (
     *("Const", "Identity", "IdentityN", "NoOp", "_Arg", "_Retval"),
     *("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"),
@@ -20,18 +20,18 @@ _MOST_KINDS = 5
 
 
 class PlacementLog:
-    """Collects where TensorFlow places the operations of every function, once they have run."""
+    """Collects on which devices TensorFlow places the operations of every function that runs."""
 
     def __init__(self) -> None:
-        context.context().enable_graph_collection()
+        private_tensorflow.collect_graphs()
         self._is_told = False
 
     def tell(self, say: Callable[[str], None], run: Path | None) -> None:
-        """Writes placement.txt into the run's folder, and says how much runs where; once."""
+        """Writes placement.txt into the run's folder and prints a summary, once."""
         if self._is_told:
             return
         self._is_told = True
-        nodes = list(_nodes(context.context().export_run_metadata()))
+        nodes = list(private_tensorflow.collected_nodes())
         self.close()
         if run is not None:
             lines = [f"{_short(node.device)}\t{node.op}\t{node.name}\n" for node in nodes]
@@ -41,14 +41,14 @@ class PlacementLog:
         say("\n".join(lines))
 
     def close(self) -> None:
-        context.context().disable_graph_collection()
+        private_tensorflow.stop_collecting_graphs()
 
 
 def summary(nodes: list[Any]) -> list[str]:
-    """A line a device: how many operations, and of which kinds most.
+    """One line per device: the number of operations, and the most frequent kinds.
 
     Args:
-        nodes: `NodeDef`s, with the devices they were placed on.
+        nodes: `NodeDef`s with their devices.
     """
     kinds: dict[str, Counter[str]] = {}
     for node in nodes:
@@ -59,12 +59,6 @@ def summary(nodes: list[Any]) -> list[str]:
         most = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(_MOST_KINDS))
         lines.append(f"{device:<6}  {counts.total():,} operations ({most}, ...)")
     return lines
-
-
-def _nodes(metadata: Any) -> Iterator[Any]:
-    for function in metadata.function_graphs:
-        for graph in function.partition_graphs:
-            yield from graph.node
 
 
 def _short(device: str) -> str:

@@ -1,8 +1,8 @@
 """`fit --profile`: a trace of a few steps for TensorBoard, and where the time of a step goes.
 
-Each moment of the traced steps belongs to one thing: to compute if an operation runs, else to the
-all-reduce if a reduction does, else to input if a batch is waited for, else to the host. So the
-four add up to the whole, and what is hidden behind compute costs nothing.
+Each moment counts once: as compute if an operation runs, otherwise as all-reduce if a reduction
+runs, otherwise as input if the step waits for a batch, otherwise as host. The four parts add up to
+the whole step, and work hidden behind compute costs nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasdist.devices.private_tensorflow import read_trace
 from kerasdist.engine.sums import ALL_REDUCE
+from kerasdist.errors import first_line
 from kerasdist.training.progress.reporter import Reporter
 
 CALL = "kerasdist_steps"
-# Enough for an average, and few enough for a trace that a browser can show.
+# Enough for an average, and few enough for a browser to show the trace.
 FEWEST_STEPS, FEWEST_CALLS, MOST_STEPS_PER_CALL = 10, 2, 500
 _OPERATION = re.compile(r"[^:]+:[^: ]+")
 _WAITS_FOR_INPUT = "IteratorGetNext"
@@ -30,7 +32,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Split:
-    """Seconds of one step, on average, and how many steps were looked at."""
+    """Average seconds per step by part, and the number of steps measured."""
 
     steps: int
     input: float
@@ -47,18 +49,18 @@ class Split:
         return {name: value for name, value in asdict(self).items() if name != "steps"}
 
     def lines(self) -> list[str]:
-        """Four lines: what, how long, and which part of the step."""
+        """Four lines: the part, its time, and its share of the step."""
         return [
-            f"{name.replace('_', '-'):<10}  {1e3 * seconds:9.3f} ms a step"
+            f"{name.replace('_', '-'):<10}  {1e3 * seconds:9.3f} ms per step"
             f"  {seconds / self.total:6.1%}"
             for name, seconds in self.parts().items()
         ]
 
 
 class Profile:
-    """Traces the first steps whose time is steady, once, into a folder; nothing if it is None.
+    """Traces a few steps after compilation, once, into a folder. Without a folder it does nothing.
 
-    Trouble is told and stops nothing.
+    If tracing fails, it warns and the training continues.
     """
 
     def __init__(self, folder: Path | None, reporter: Reporter):
@@ -71,11 +73,11 @@ class Profile:
         self.split: Split | None = None
 
     @property
-    def most_steps_per_call(self) -> int:
-        return MOST_STEPS_PER_CALL if self._is_waiting or self._is_tracing else 2**40
+    def most_steps_per_call(self) -> int | None:
+        return MOST_STEPS_PER_CALL if self._is_waiting or self._is_tracing else None
 
     def begin_call(self, *, is_steady: bool) -> None:
-        """Before a call of the compiled loop; `is_steady` if it neither compiles nor observes."""
+        """Before a call. `is_steady`: the call neither compiles nor writes a summary."""
         if self._is_tracing and not is_steady:
             self._stop()
         if self._is_waiting and is_steady:
@@ -83,14 +85,14 @@ class Profile:
             try:
                 tf.profiler.experimental.start(str(self._folder))
                 self._is_tracing = True
-            except Exception as error:  # noqa: BLE001 - the training goes on
+            except Exception as error:  # noqa: BLE001 - the training continues
                 self._fail(error)
         if self._is_tracing:
             self._call = tf.profiler.experimental.Trace(CALL, step_num=self._calls, _r=1)
             self._call.__enter__()
 
     def end_call(self, num_steps: int) -> None:
-        """After it."""
+        """After the call."""
         if self._call is None:
             return
         self._call.__exit__(None, None, None)
@@ -101,7 +103,7 @@ class Profile:
             self._stop()
 
     def close(self) -> None:
-        """At the end of the run, which may come before the end of the trace."""
+        """At the end of the training, which can come before the trace is complete."""
         if self._call is not None:  # A step raised.
             self._call.__exit__(None, None, None)
             self._call = None
@@ -110,7 +112,7 @@ class Profile:
         elif self._is_waiting:
             self._is_waiting = False
             self._reporter.warn(
-                "no profile: the run ended before a step could be timed. Train a few steps more."
+                "no profile: the run ended before a step could be timed. Train a few more steps."
             )
 
     def _stop(self) -> None:
@@ -122,9 +124,9 @@ class Profile:
                     self._folder.glob("plugins/profile/*/*.xplane.pb"),
                     key=lambda path: path.stat().st_mtime,
                 )
-                self.split = split(_read(newest), self._steps)
+                self.split = split(read_trace(newest.read_bytes()), self._steps)
                 self._tell(newest)
-        except Exception as error:  # noqa: BLE001 - the training goes on
+        except Exception as error:  # noqa: BLE001 - the training continues
             self._fail(error)
 
     def _tell(self, trace: Path) -> None:
@@ -140,24 +142,15 @@ class Profile:
         self._reporter.event("profile", trace=str(trace), **asdict(self.split))
 
     def _fail(self, error: Exception) -> None:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self._reporter.warn(f"no profile: {reason}. The training goes on.")
-
-
-def _read(path: Path) -> Any:
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    space = xplane_pb2.XSpace()
-    space.ParseFromString(path.read_bytes())
-    return space
+        self._reporter.warn(f"no profile: {first_line(error)}. The training continues.")
 
 
 def split(space: Any, num_steps: int) -> Split:
-    """Where the time of the calls in a trace went.
+    """Splits the time of the traced calls into parts.
 
     Args:
         space: The profiler's `XSpace`.
-        num_steps: How many steps the calls made.
+        num_steps: How many steps the calls ran.
     """
     compute: list[Interval] = []
     reductions: list[Interval] = []
@@ -177,7 +170,7 @@ def split(space: Any, num_steps: int) -> Split:
                 elif _is_gpu(plane) or (not on_gpu and _is_operation(name, line.name)):
                     (reductions if _REDUCTIONS.search(name) else compute).append(interval)
     if not calls:
-        raise ValueError("the trace holds no step")
+        raise ValueError("the trace has no steps")
     window = (min(first for first, _ in calls), max(end for _, end in calls))
     seconds = []
     covered: list[Interval] = []
@@ -196,7 +189,7 @@ def _is_gpu(plane: Any) -> bool:
 
 
 def _is_operation(name: str, thread: str) -> bool:
-    """Whether an event is an operation of the step, and not one of the input pipeline."""
+    """Whether an event is an operation of the step, not of the input pipeline."""
     return _OPERATION.fullmatch(name) is not None and not thread.startswith("tf_data")
 
 
@@ -212,7 +205,7 @@ def within(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """The same moments as intervals that do not overlap.
+    """Merges intervals that overlap.
 
     Example:
         >>> union([(5, 6), (0, 2), (1, 3)])

@@ -1,4 +1,4 @@
-"""What a training tells while it runs: plain lines, JSON lines, a live display, and rates."""
+"""What a training prints while it runs: plain lines, JSON lines, or a live display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, TextIO
 
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import as_json
-from kerasdist.training.progress.bar import Progress, Reading, number
+from kerasdist.training.progress.bar import Progress, number
+from kerasdist.training.progress.meter import Meter
 
 
 def as_text(logs: Mapping[str, Any]) -> str:
@@ -20,51 +21,19 @@ def as_text(logs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {number(value)}" for name, value in logs.items())
 
 
-class Meter:
-    """Examples and seconds since the last reading. The clock is an argument, for tests."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter):
-        self._clock = clock
-        self._last = clock()
-        self.total_examples = 0
-        self.total_seconds = 0.0
-        self.total_steps = 0
-        self.total_waited = 0.0
-
-    def restart(self) -> None:
-        """Leaves out what happened since the last reading: evaluation, callbacks, compiling."""
-        self._last = self._clock()
-
-    def add(self, num_steps: int, num_examples: int, waited: float = 0.0) -> None:
-        """Takes what happened since the last reading for `num_steps` steps.
-
-        For `waited` seconds of that they waited for their batches.
-        """
-        now = self._clock()
-        self.total_seconds += now - self._last
-        self._last = now
-        self.total_examples += num_examples
-        self.total_steps += num_steps
-        self.total_waited += waited
-
-    def rates(self) -> tuple[float, float]:
-        """`(examples a second, seconds a step)` over everything measured; NaN if nothing was."""
-        if not self.total_seconds or not self.total_steps:
-            return math.nan, math.nan
-        return self.total_examples / self.total_seconds, self.total_seconds / self.total_steps
-
-    def reading(self) -> Reading:
-        """Everything measured so far."""
-        return Reading(self.total_seconds, self.total_steps, self.total_examples, self.total_waited)
-
-
 class Reporter:
     """Prints progress. `mode` is "lines", "json", "silent", "live" or "notebook".
 
-    The last two have a display while `training` lasts, and are like "lines" else.
+    The last two show a display during `training`, and print lines before and after it.
     """
 
-    def __init__(self, mode: str = "lines", *, stream: TextIO | None = None, now=time.localtime):
+    def __init__(
+        self,
+        mode: str = "lines",
+        *,
+        stream: TextIO | None = None,
+        now: Callable[[], time.struct_time] = time.localtime,
+    ):
         self.mode = mode
         self._stream = stream
         self._now = now
@@ -78,7 +47,7 @@ class Reporter:
         if self._display is not None:
             self._display.print(text, kind)
         else:
-            # Looked up late: notebooks and tests replace sys.stdout.
+            # Looked up at each call, because notebooks and tests replace sys.stdout.
             print(text, file=self._stream or sys.stdout, flush=True)
 
     def _stamp(self) -> str:
@@ -93,7 +62,7 @@ class Reporter:
         epoch_steps: int | None,
         read_metrics: Callable[[], Mapping[str, Any]],
     ) -> Iterator[None]:
-        """Has a display, in the modes with one; it is gone afterwards, whatever happens."""
+        """Shows a display, in the modes that have one. It is gone afterwards, whatever happens."""
         if self.mode not in ("live", "notebook"):
             yield
             return
@@ -119,12 +88,12 @@ class Reporter:
             self._display.advance(step, step_in_epoch, meter.reading())
 
     def metrics(self, logs: Mapping[str, Any]) -> None:
-        """Of an epoch whose steps are done."""
+        """The metrics of an epoch, after its last step."""
         if self._display is not None:
             self._display.metrics(logs)
 
     def validation(self, done: int, total: int | None) -> None:
-        """While validation runs; `done` is 0 at its start."""
+        """Progress of the validation; `done` is 0 at its start."""
         if self._display is not None:
             self._display.validate(done, total)
 
@@ -137,7 +106,7 @@ class Reporter:
             self._print(text)
 
     def warn(self, text: str) -> None:
-        """Something the user must hear of, whatever the mode: silence is for progress."""
+        """Prints a warning in every mode: only progress can be silenced."""
         if self._is_for_people:
             self._print(text, "warning")
         elif self.mode == "json":
@@ -155,7 +124,7 @@ class Reporter:
                 "step", step=step, loss=loss, examples_per_second=rate, seconds_per_step=seconds
             )
         elif self.mode == "lines":
-            # Two decimals as ever, but no small loss as 0.00.
+            # Two decimals, but a small loss is not shown as 0.00.
             value = f"{loss:.2f}" if abs(loss) >= 0.1 else f"{loss:.3g}"
             speed = f"{rate:.1f} examples/sec; {seconds:.3f} sec/batch"
             if math.isnan(rate):
@@ -173,14 +142,14 @@ class Reporter:
 
 
 def is_notebook() -> bool:
-    """Whether the caller is a cell of a notebook, whose front end can show displays."""
+    """Whether this runs in a notebook that can show displays."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    # A shell on a terminal has no kernel.
+    # IPython in a terminal has no kernel.
     return getattr(shell, "kernel", None) is not None
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a stream is a terminal whose lines can be drawn again."""
+    """Whether a stream is a terminal that can redraw lines."""
     try:
         if not (stream or sys.stdout).isatty():
             return False
@@ -191,14 +160,14 @@ def is_terminal(stream: TextIO | None = None) -> bool:
 
 
 def mode_of(progress: Any) -> str:
-    """`progress=` of `fit` as a mode."""
+    """The mode for the argument `progress` of `fit`."""
     modes = {False: "silent", True: "auto", "auto": "auto", "lines": "lines", "json": "json"}
     try:
         mode = modes[progress]
     except (KeyError, TypeError):
         raise KerasdistError(
             f"Received `progress={progress!r}`. Expected 'auto', 'lines', 'json' or False. Use "
-            "'auto' for a live display, or lines where there is no terminal; False for silence."
+            "'auto' for a live display (lines if there is no terminal), or False for silence."
         ) from None
     if mode != "auto":
         return mode

@@ -1,6 +1,6 @@
-"""A live display of a training: on a terminal, and in a notebook.
+"""The live display of a training in a terminal or notebook.
 
-Nothing is drawn but between two calls of the compiled loop, and only as often as it costs little.
+It draws only between two calls of the compiled loop, and only as often as that costs little time.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kerasdist.training.progress.bar import Line, Piece, Progress, Reading
+from kerasdist.training.progress.bar import Line, Piece, Progress
+from kerasdist.training.progress.meter import Reading
 
-# Of the time that passes, drawing and reading metrics may each take this share.
+# Drawing and reading metrics may each take this share of the time.
 SHARE = 0.003
 LEAST_SECONDS, MOST_SECONDS = 0.1, 2.0
-# A pause that is worth a display of its own.
+# A validation of this many seconds is announced before it starts.
 _LONG_VALIDATION = 0.5
 _NOTEBOOK_WIDTH = 100
 _STYLES = {"label": "bold", "value": "bold", "done": "cyan", "rest": "dim", "warning": "yellow"}
 
 
 class Budget:
-    """Lets something happen again when it has cost only `SHARE` of the time since."""
+    """Limits how often something happens, so that it takes at most `SHARE` of the time."""
 
     def __init__(self, clock: Callable[[], float], most_seconds: float):
         self._clock, self._most = clock, most_seconds
@@ -42,7 +43,7 @@ class Budget:
         began = self._clock()
         yield
         now = self._clock()
-        # The first time takes much longer than all others.
+        # The first time takes much longer than the others.
         cost = 0.0 if self._is_first else now - began
         self._is_first = False
         self._next = now + min(max(cost / SHARE, LEAST_SECONDS), self._most)
@@ -66,18 +67,18 @@ class _Console(Console):
     before_print: Callable[[], None] | None = None
 
     def print(self, *objects: Any, **options: Any) -> None:
-        # Also what others print comes here, and after what ended before it.
+        # Other code prints here too: epochs that ended before come first.
         if self.before_print is not None:
             self.before_print()
         super().print(*objects, **options)
 
     def show_cursor(self, show: bool = True) -> bool:
-        # A process that is killed, by a second Ctrl-C for example, could not bring it back.
+        # A killed process, for example by a second Ctrl-C, could not show the cursor again.
         return False
 
 
 class Terminal:
-    """Lines at the bottom of a terminal that are drawn again and again; others go above them."""
+    """Redraws lines at the bottom of a terminal. Other output goes above them."""
 
     def __init__(self, stream: TextIO | None = None, **options: Any):
         self._console = _Console(file=stream, highlight=False, **options)
@@ -87,7 +88,7 @@ class Terminal:
             console=self._console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=is_ours,  # What anybody prints goes above the lines.
+            redirect_stdout=is_ours,  # Other output goes above the lines.
             redirect_stderr=is_ours,
         )
 
@@ -98,16 +99,16 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        # The last column is left free: some terminals wrap there.
+        # Some terminals wrap at the last column.
         return self._console.width - 1
 
     def draw(self, lines: Sequence[Line]) -> None:
-        # The cursor rests on a line of its own: for the shell, should the process be killed.
+        # The cursor stays on a line of its own, for the shell in case the process is killed.
         texts = [_styled(line, no_wrap=True, overflow="ellipsis") for line in lines]
         self._live.update(Group(*texts, Text()), refresh=True)
 
     def print(self, lines: Sequence[Line]) -> None:
-        # Not cut into lines here: what is copied from the terminal stays in one piece.
+        # The terminal wraps, so that text copied from it stays in one piece.
         self._console.print(Text("\n").join(_styled(line) for line in lines), soft_wrap=True)
 
     def stop(self) -> None:
@@ -115,9 +116,9 @@ class Terminal:
 
 
 class Notebook:
-    """One output an epoch, updated in place; it ends as the epoch's summary.
+    """One output per epoch, updated in place, which becomes the summary of the epoch.
 
-    Epochs that are shorter than a refresh share one. With Jupyter's own displays, which need no
+    Epochs shorter than a refresh share one output. It uses plain Jupyter displays, which need no
     widgets and are saved with the notebook.
     """
 
@@ -129,11 +130,11 @@ class Notebook:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether something is drawn that has not been finished."""
+        """Whether an unfinished display is drawn."""
         return self._handle is not None
 
     def begin(self, before_print: Callable[[], None]) -> None:
-        pass  # What is printed elsewhere has an output of its own.
+        pass  # Other output has its own place in a notebook.
 
     def draw(self, lines: Sequence[Line]) -> None:
         self._show(_plain(lines))
@@ -141,9 +142,10 @@ class Notebook:
     def _show(self, text: str) -> None:
         from IPython.display import display
 
+        show: Callable[..., Any] = display
         content = {"text/plain": text}
         if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
+            self._handle = show(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
 
@@ -151,7 +153,7 @@ class Notebook:
         print(_plain(lines), flush=True)
 
     def finish(self, lines: Sequence[Line]) -> None:
-        """Puts lines in the place of what was drawn, for good."""
+        """Replaces the display by its final lines."""
         if self._handle is None:
             self.print(lines)
         else:
@@ -180,7 +182,7 @@ class Display:
         self._ended: list[list[Line]] = []
         self._validated: float | None = None
         self._validation_began: float | None = None
-        # Warnings may come from the thread that saves.
+        # Warnings can come from the thread that saves checkpoints.
         self._lock = threading.RLock()
         screen.begin(self._print_ended)
 
@@ -197,14 +199,14 @@ class Display:
             self._draw_if_due()
 
     def metrics(self, logs: Mapping[str, Any]) -> None:
-        """Metrics that somebody else has read."""
+        """Takes metrics that were read elsewhere."""
         self._progress.logs = logs
 
     def validate(self, done: int, total: int | None) -> None:
         self._progress.validate(done, total)
         if done == 0:
             self._validation_began = self._clock()
-        # Before a long wait the display must say what is waited for.
+        # Before a long wait, say what the wait is for.
         is_long = self._validated is None or self._validated > _LONG_VALIDATION
         self._draw_if_due(now=done == 0 and is_long)
 
@@ -215,12 +217,12 @@ class Display:
         self._progress.logs = logs
         self._ended.append(self._progress.summary(logs, self._screen.width))
         self._progress.end_epoch()
-        # In a notebook nothing is drawn until the next epoch begins: it would be left after the
-        # last one.
+        # A notebook draws again only when the next epoch starts: after the last epoch, an extra
+        # display would remain.
         self._draw_if_due(is_between=True)
 
     def print(self, text: str, kind: str = "") -> None:
-        """Prints above what is drawn."""
+        """Prints above the display."""
         with self._lock:
             self._print_ended()
             self._screen.print([[Piece(line, kind)] for line in text.split("\n")])
@@ -229,7 +231,7 @@ class Display:
         with self._lock:
             self._print_ended()
             if isinstance(self._screen, Notebook) and self._screen.is_drawn:
-                # A training that was interrupted: where it stood is saved with the notebook.
+                # The training was interrupted: the notebook keeps how far it was.
                 self._progress.stop()
                 self._draw()
             self._screen.stop()
@@ -246,7 +248,7 @@ class Display:
                     self._draw()
 
     def _print_ended(self) -> None:
-        """The summaries of epochs: together, where epochs are shorter than a refresh."""
+        """Prints the summaries of ended epochs, together if epochs are shorter than a refresh."""
         with self._lock:
             lines = [line for summary in self._ended for line in summary]
             self._ended = []

@@ -1,7 +1,7 @@
-"""Summaries for TensorBoard: event files that hold each step once, also after kills.
+"""Summaries for TensorBoard: event files that hold each step once, even after kills.
 
-The files are written here, record by record, and not by `tf.summary`: its writer works in the
-background, where an error reaches nobody, and its histograms need thirty times a variable's memory.
+kerasdist writes the records itself instead of using `tf.summary`, whose writer hides errors in a
+background thread and whose histograms need thirty times the memory of a variable.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.engine.observations import Observation
-from kerasdist.training.progress.reporter import Meter
+from kerasdist.runs.intervals import Every
+from kerasdist.training.progress.meter import Meter
 
 FOLDER = "tensorboard"
 NUM_BUCKETS = 30
 # TensorBoard finds files by "tfevents" and reads them in the order of their names.
 _NAME = "events.out.tfevents.{:010d}.kerasdist"
 _EPOCH = "epoch/"
-# Numbers a histogram takes at a time: its memory does not grow with the variable.
+# Values per chunk of a histogram, so that its memory does not grow with the variable.
 _CHUNK = 1 << 20
-# Odd factors: 256 classes have 256 colours, and class 0 is black.
+# Odd factors give 256 classes 256 different colours, with black for class 0.
 _COLOURS = np.array([97, 179, 53])
 
 _Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary
 
 
 class Summaries:
-    """Writes every `every`-th step and every epoch to a run's folder; nothing if `every` is None.
+    """Writes a summary of some steps and of every epoch to a run's folder, or nothing at all.
 
-    Trouble in writing is told once and stops nothing.
+    If writing fails, it warns once and the training continues.
     """
 
-    def __init__(self, run: Path | None, every: int | None, warn: Callable[[str], None]):
+    def __init__(self, run: Path | None, every: Every, warn: Callable[[str], None]):
         self._every, self._warn = every, warn
         self._files = EventFiles((run or Path()) / FOLDER)
         self._has_graph = False
@@ -47,30 +48,31 @@ class Summaries:
         self._read = (0, 0.0)
 
     def is_due(self, step: int) -> bool:
-        """Whether a step is to be observed."""
-        return self._every is not None and step % self._every == 0
+        """Whether this step gets a summary."""
+        return self._every.is_due(step)
 
-    def steps_before_due(self, step: int) -> int:
-        """How many steps after `step` may run in one call: up to an observed one, or that one."""
-        return 2**40 if self._every is None else max(1, self._every - 1 - step % self._every)
+    def steps_before_due(self, step: int) -> int | None:
+        """How many steps after `step` can run in one call. A step with a summary runs alone."""
+        left = self._every.steps_left(step)
+        return None if left is None else max(1, left - 1)
 
     def rewind(self, step: int, *, epoch_ended: bool) -> None:
-        """Leaves out what a run that goes on after `step` will write again."""
+        """Removes what a run that resumes after `step` will write again."""
 
         def is_kept(event: Any) -> bool:
             is_epoch = any(value.tag.startswith(_EPOCH) for value in event.summary.value)
             kept = step > 0 and event.step <= step
-            # The checkpoint of an epoch's last step may be from before the epoch's end.
+            # A checkpoint of an epoch's last step can be older than the epoch's end.
             kept = kept and not (is_epoch and event.step == step and not epoch_ended)
             self._has_graph |= kept and bool(event.graph_def)
             return kept
 
-        if self._every is not None:
+        if self._every.steps is not None:
             with self._telling():
                 self._files.keep(is_kept)
 
     def step(self, step: int, seen: Observation, meter: Meter) -> None:
-        """Writes what was seen of a step, and with the first one the graph."""
+        """Writes the summary of one step. The first one also writes the graph."""
         with self._telling():
             events = []
             if not self._has_graph:
@@ -88,7 +90,7 @@ class Summaries:
 
     def epoch(self, step: int, logs: Mapping[str, Any]) -> None:
         """Writes the metrics of an epoch that ended with `step`."""
-        if self._every is None:
+        if self._every.steps is None:
             return
         values = []
         for name, value in logs.items():
@@ -109,18 +111,18 @@ class Summaries:
     def _telling(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+        except Exception as error:  # noqa: BLE001 - the training continues whatever happens
             self._files.abandon()
             if not self._told:
                 self._told = True
                 self._warn(
                     f"could not write summaries to {self._files.folder}: {error}. The training "
-                    "goes on and writing is tried again."
+                    "continues and will try to write again."
                 )
 
 
 class EventFiles:
-    """The event files of one folder: one for each start of the run that wrote something."""
+    """The event files in one folder: one for each start of the run."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -128,11 +130,11 @@ class EventFiles:
         self._writer: Any = None
 
     def paths(self) -> list[Path]:
-        """Our own files in order; others in the folder are left alone."""
+        """The files that kerasdist wrote, in order. Other files are left alone."""
         return sorted(self.folder.glob("events.out.tfevents.*.kerasdist"))
 
     def append(self, events: list[Any]) -> None:
-        """Writes events so that they are there if the process is killed afterwards."""
+        """Writes events and flushes them, so that they survive a kill."""
         if self._path is None or not self._path.exists():
             self._open()
         for event in events:
@@ -143,7 +145,7 @@ class EventFiles:
         self.abandon()
         self.folder.mkdir(exist_ok=True)
         numbers = [int(path.name.split(".")[3]) for path in self.paths()]
-        # Also after a clock that went backwards.
+        # Larger than all others, even if the clock went backwards.
         number = max(int(time.time()), *(n + 1 for n in numbers), 0)
         self._path = self.folder / _NAME.format(number)
         self._writer = tf.io.TFRecordWriter(str(self._path))
@@ -155,20 +157,20 @@ class EventFiles:
         self._path = self._writer = None
 
     def abandon(self) -> None:
-        """After an error: the next event goes to a new file, what is in this one stays."""
+        """After an error: the next event goes to a new file. This one keeps what it has."""
         with contextlib.suppress(OSError, tf.errors.OpError):
             self.close()
         self._path = self._writer = None
 
     def keep(self, is_kept: Callable[[Any], bool]) -> None:
-        """Removes other events, and what a killed process wrote half, file by file."""
+        """Removes all other events, and records that a killed process left incomplete."""
         for path in self.paths():
-            # Of every record, the last one perhaps half: nothing is held in memory.
+            # One flag per record, so that no record is held in memory.
             kept = [e is not None and (e.file_version or is_kept(e)) for e in read_events(path)]
             if sum(map(bool, kept)) <= 1:  # Only the version.
                 path.unlink()
             elif not all(kept):
-                # Beside it, under a name that TensorBoard does not read; renamed when complete.
+                # TensorBoard does not read files with this name. It is renamed when it is complete.
                 draft = self.folder / ".rewriting"
                 with tf.io.TFRecordWriter(str(draft)) as writer:
                     for event, keep in zip(read_events(path), kept, strict=True):
@@ -180,7 +182,7 @@ class EventFiles:
 
 
 def read_events(path: Path) -> Iterator[Any]:
-    """The events of a file; the last one is None if it was written half."""
+    """The events of a file. The last one is None if it is incomplete."""
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             yield _Event.FromString(record)
@@ -275,8 +277,8 @@ def _finite_chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 def as_pictures(array: np.ndarray, *, is_target: bool = False) -> np.ndarray:
     """Images [n, h, w, channels] as bytes.
 
-    Bytes stay as they are, and floats from 0 to 1 too; others are stretched, each image over its
-    own range. Whole numbers in a single channel of a target are classes: each has its colour.
+    Bytes and floats from 0 to 1 keep their scale. Other values are stretched over the range of each
+    image. Integers in a single channel of a target are classes, and each class gets a colour.
     """
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * 255

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kerasdist.cli.bench import results
+from kerasdist.cli.bench import picture, results
 from kerasdist.cli.bench.results import Bench, Measurement, verdict
 from tests import classifier_recipe
 
@@ -50,10 +50,10 @@ def test_keras_is_compared_round_by_round():
 @pytest.mark.parametrize(
     ("split", "words"),
     [
-        ({"input": 0.4}, "1 device: input-bound: 29% of a step waits for its batch."),
-        ({"all_reduce": 0.44}, "1 device: all-reduce is 31% of a step."),
-        ({"host": 0.5}, "1 device: host-bound: in 34% of a step no device computes."),
-        ({"host": 0.01}, "1 device: compute-bound: 98% of a step, as it should be."),
+        ({"input": 0.4}, "1 device: input-bound: 29% of each step waits for data."),
+        ({"all_reduce": 0.44}, "1 device: all-reduce takes 31% of each step."),
+        ({"host": 0.5}, "1 device: host-bound: devices are idle in 34% of each step."),
+        ({"host": 0.01}, "1 device: compute-bound: computing is 98% of each step."),
     ],
 )
 def test_the_verdict_names_what_holds_a_step_up(split, words):
@@ -66,18 +66,18 @@ def test_the_verdict_on_scaling():
     larger = measured(4, 97, batch_size=256)
     line = verdict(Bench("x", [one, four], [larger], [], True))[-1]
     assert line == (
-        "4 logical CPUs deliver 0.60 of what 1 device does on the same cores, so 1 is the limit; "
-        "0.97 with 256 examples a step: take a larger batch."
+        "4 logical CPUs reach 0.60 of the speed of 1 device on the same cores, where 1 is the "
+        "limit. With 256 examples per step it is 0.97: use a larger batch."
     )
     line = verdict(Bench("x", [one, four], [measured(4, 60, batch_size=256)], [], True))[-1]
-    assert line.endswith("so 1 is the limit: the batch of 64 is small for so many devices.")
+    assert line.endswith("where 1 is the limit. A batch of 64 is small for this many devices.")
     line = verdict(Bench("x", [one, measured(4, 390)], [], [], False))[-1]
     assert line == "4 devices: 98% of a perfect speed-up."
 
 
 def test_the_verdict_against_keras():
     bench = Bench("x", [measured(1, 100)], [], [measured(1, 50, "keras")], True)
-    assert verdict(bench)[-1] == "1 device: 2.00 times the speed of Keras's own fit."
+    assert verdict(bench)[-1] == "1 device: 2.00 times the speed of Keras's fit."
 
 
 def test_the_picture_is_xml_with_a_line_for_each_kind():
@@ -88,12 +88,12 @@ def test_the_picture_is_xml_with_a_line_for_each_kind():
         [measured(1, 50, "keras"), measured(2, 20, "keras")],
         True,
     )
-    root = ElementTree.fromstring(results.svg(bench))
+    root = ElementTree.fromstring(picture.svg(bench))
     name = "{http://www.w3.org/2000/svg}"
     lines = [p for p in root.iter(f"{name}path") if p.get("class", "").startswith("line ")]
     assert len(lines) == 3
     words = {text.text for text in root.iter(f"{name}text")}
-    assert {"a & b: examples a second", "the same batch", "Keras fit", "devices"} <= words
+    assert {"a & b: examples per second", "the same batch", "Keras fit", "devices"} <= words
 
 
 def test_examples_of_docstrings_run():
@@ -121,7 +121,7 @@ def test_the_command(command, tmp_path):
     assert content["strong"][1]["seconds_per_step"]["all_reduce"] > 0
     assert content["strong"][0]["seconds_per_step"]["all_reduce"] == 0
     assert content["strong"][0]["against_keras"] > 0
-    assert "times the speed of Keras's own fit." in outcome.out
+    assert "times the speed of Keras's fit." in outcome.out
     assert max(map(len, outcome.lines[:12])) <= 80
     ElementTree.fromstring((tmp_path / "bench/small/bench.svg").read_text())
 
@@ -142,7 +142,7 @@ def test_a_training_that_fails_is_said(command, tmp_path):
         ("--against kers", "Did you mean 'keras'?"),
         ("--rounds 0", "Expected a whole number of at least 1."),
         ("--seconds 0", "Expected a number above 0."),
-        ("--batch-size 3 --counts 1,4", "Expected at least one example a device."),
+        ("--batch-size 3 --counts 1,4", "Expected at least one example per device."),
     ],
 )
 def test_wrong_options(command, tmp_path, argv, message):

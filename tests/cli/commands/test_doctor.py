@@ -36,11 +36,11 @@ def test_what_does_not_work_is_told_with_a_fix_and_exits_1(command, monkeypatch,
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_a_wrong_step_is_noticed(monkeypatch, num_replicas):
     doctor.check_replicas(num_replicas)
-    fit = doctor.training.fit
+    fit = doctor.api.fit
     monkeypatch.setattr(
-        doctor.training, "fit", lambda *args, **options: fit(*args, **{**options, "steps": 2})
+        doctor.api, "fit", lambda *args, **options: fit(*args, **{**options, "steps": 2})
     )
-    with pytest.raises(ValueError, match="the weights were"):
+    with pytest.raises(ValueError, match="the weights are"):
         doctor.check_replicas(num_replicas)
 
 
@@ -48,7 +48,7 @@ def test_a_missing_package_is_no_failure_and_its_install_is_told(command, monkey
     monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
     done = command("doctor")
     assert done.code == 0
-    assert "- TensorBoard: not installed\n  pip install tensorboard" in done.out
+    assert "- TensorBoard: not installed\n  To use it: pip install tensorboard" in done.out
 
 
 def test_a_gpu_that_cannot_be_used_is_told_and_training_still_works(command, monkeypatch):

@@ -4,11 +4,8 @@ import importlib
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
-from functools import partial
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -17,8 +14,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.evaluation import classes as predictions
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes.importing import import_part
 from tests import classifier_recipe
 
 predict_command = importlib.import_module("kerasdist.cli.commands.predict")
@@ -127,7 +123,7 @@ def test_usage_errors_come_before_tensorflow(run, folder):
     }
     program = (
         "import json, sys\n"
-        "from kerasdist.cli import main\n"
+        "from kerasdist.cli.main import main\n"
         "for line in json.loads(sys.argv[1]):\n"
         "    code = main(line.split())\n"
         "    imported = {'tensorflow', 'keras'} & set(sys.modules)\n"
@@ -145,12 +141,9 @@ def test_usage_errors_come_before_tensorflow(run, folder):
     assert found == [[line, str(code)] for line, code in lines.items()]
     assert "Did you mean 'predict'?" in done.stderr
     assert "Did you mean 'best'?" in done.stderr
-    assert "no `--format`" in done.stderr
+    assert "`--format` is missing" in done.stderr
     for command in ("predict RUN FILE", "export RUN"):
         assert command in done.stdout
-
-
-# Without a reader in the recipe: array files.
 
 
 @pytest.fixture(scope="module")
@@ -240,94 +233,11 @@ def test_a_regression_of_a_notebook_prints_values(command, tmp_path, regression)
     assert line == "x.npy [1]: " + ", ".join(f"{value:.4g}" for value in expected[1])
 
 
-# What outputs mean.
-
-
-def meaning(loss, width=3, targets=None, names=None):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(width)])
-    model.compile("sgd", loss)
-    outputs = tf.TensorSpec((None, width), "float32")
-    return predictions.classes_of(model, outputs, targets, names)
-
-
-LABELS = tf.TensorSpec((None,), "int64")
-
-
-@pytest.mark.parametrize(
-    ("loss", "from_logits"),
-    [
-        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), True),
-        (keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), True),
-        (keras.losses.SparseCategoricalCrossentropy(), False),
-        ("sparse_categorical_crossentropy", False),
-        ([keras.losses.SparseCategoricalCrossentropy(from_logits=True)], True),
-        (partial(keras.losses.sparse_categorical_crossentropy, from_logits=True), True),
-    ],
-)
-def test_the_loss_says_whether_outputs_are_logits(loss, from_logits):
-    classes = meaning(loss)
-    assert classes.names == ("0", "1", "2")
-    outputs = np.array([[1.0, 3.0, -2.0], [1000.0, 0.0, 0.0]])
-    if not from_logits:
-        assert classes.scores(outputs).tolist() == outputs.tolist()
-        return
-    expected = np.exp(outputs[0]) / np.exp(outputs[0]).sum()
-    assert classes.scores(outputs)[0] == pytest.approx(expected)
-    assert classes.scores(outputs)[1].tolist() == [1, 0, 0]  # Without an overflow.
-
-
-def test_a_loss_of_ones_own_may_say_so_too():
-    class Smoothed(keras.losses.Loss):
-        from_logits = True
-
-        def call(self, y_true, y_pred):
-            return keras.ops.mean(y_pred, axis=-1)
-
-    class Silent(Smoothed):
-        from_logits = False
-
-    assert meaning(Smoothed(), targets=LABELS).from_logits
-    assert meaning(Smoothed(), names=NAMES).names == NAMES
-    assert not meaning(Silent(), targets=LABELS).from_logits
-    assert meaning(Smoothed()) is None  # Nothing says that these are classes.
-
-
-def test_scores_that_are_no_probabilities_are_not_called_so():
-    classes = meaning("mse", names=NAMES)
-    ((best, *_),) = predictions.likeliest(classes, np.array([[1.0, 3.0, -2.0]]), 2)
-    assert (best.name, best.score, best.is_probability) == ("middle", 3.0, False)
-    ((best, *_),) = predictions.likeliest(classes, np.array([[1.5, 0.5, -1.0]]), 2)
-    assert not best.is_probability
-    ((best, *_),) = predictions.likeliest(classes, np.array([[0.2, 0.7, 0.1]]), 2)
-    assert best.is_probability
-
-
-@pytest.mark.parametrize("from_logits", [True, False])
-def test_one_output_of_a_binary_crossentropy_is_the_second_class(from_logits):
-    classes = meaning(keras.losses.BinaryCrossentropy(from_logits=from_logits), width=1)
-    outputs = np.array([[2.0], [-800.0]]) if from_logits else np.array([[0.8], [0.0]])
-    expected = 1 / (1 + np.exp(-2.0)) if from_logits else 0.8
-    assert classes.scores(outputs) == pytest.approx(np.array([[1 - expected, expected], [1, 0]]))
-
-
-def test_values_are_no_classes():
-    assert meaning("mse") is None
-    assert meaning("mse", width=1, targets=LABELS) is None
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", "mse")
-    maps = tf.TensorSpec((None, 8, 3), "float32")
-    assert predictions.classes_of(model, maps, LABELS, None) is None
-    assert predictions.classes_of(model, (LABELS, LABELS), LABELS, None) is None
-
-
-# The images of recipes/cifar10.
-
-
 @pytest.fixture(scope="module")
 def cifar10():
     """`read_examples` of the recipe."""
     recipe = kerasdist.load_recipe("cifar10", source="synthetic", num_validation=4)
-    part = recipes._import_part(recipe.path, "data")
+    part = import_part(recipe.path, "data")
     image = recipe.build_data("validation")["image"]
     return part, image, lambda *paths: part.read_examples(recipe.config, list(paths))["image"]
 
@@ -388,22 +298,11 @@ def test_a_broken_image_is_named(cifar10, tmp_path):
     for name, content in (("cut.png", whole[:100]), ("text.png", b"hello"), ("none.png", b"")):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(kerasdist.KerasdistError, match=f"{name}', which is no image") as found:
+        with pytest.raises(
+            kerasdist.KerasdistError, match=f"{name}', which is not an image"
+        ) as found:
             read(path)
         assert "{{" not in str(found.value)
         assert "[Op" not in str(found.value)
     with pytest.raises(kerasdist.KerasdistError, match=r"gone\.png"):
         read(tmp_path / "gone.png")
-
-
-# The page on the command line.
-
-
-def test_every_option_of_the_page_exists(capsys):
-    page = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
-    for command in ("fit", "launch", "evaluate", "predict", "export", "new", "runs", "bench"):
-        assert main.main([command, "--help"]) == 0
-    known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
-    named = set(re.findall(r"--[a-z][a-z-]*", page.read_text()))
-    assert named - known - {"--model", "--data"} == set()
-    assert len(named) > 10

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from test_report import Seen, needs_chromium
 
 from kerasdist.cli import main
 from kerasdist.reports import comparison
 from kerasdist.runs import reading
 from kerasdist.runs.lock import RunLock
 from tests import run_folders
+from tests.reports.test_page import Seen, needs_chromium
 
 
 def at(hour):
@@ -182,7 +182,7 @@ def test_a_run_and_itself_differ_in_nothing(command, runs):
 def test_a_page_compares_the_curves(command, runs, tmp_path):
     done = command("runs", "runs/b/0001", "runs/a/0001", "runs/a/0002", "--html", "page.html")
     assert (done.code, done.err) == (0, "")
-    assert done.lines[-1] == "the comparison is page.html"
+    assert done.lines[-1] == "comparison: page.html"
     text = (tmp_path / "page.html").read_text()
     assert re.findall(r"<h2>(.*?)</h2>", text) == [
         "Runs",
@@ -236,10 +236,10 @@ def test_nothing_from_users_is_html(command, tmp_path):
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
-        ("rus", ["'rus', which does not exist", "Did you mean 'runs'?"]),
-        ("runs/a/0001 runs/a/0003", ["'runs/a/0003', which does not exist", "Did you mean '000"]),
-        ("runs runs/a/0001", ["Received 'runs', which is no run", "`kerasdist runs` lists them"]),
-        ("--htlm x", ["Received '--htlm'", "Did you mean '--html'?"]),
+        ("rus", ["'rus' does not exist", "Did you mean 'runs'?"]),
+        ("runs/a/0001 runs/a/0003", ["'runs/a/0003' does not exist", "Did you mean '000"]),
+        ("runs runs/a/0001", ["'runs' is not a run", "`kerasdist runs` lists all runs"]),
+        ("--htlm x", ["Unknown option '--htlm'", "Did you mean '--html'?"]),
         ("runs --html runs", ["`--html runs`, which is a folder", "for example comparison.html"]),
         ("runs --html no/page.html", ["`--html no/page.html`, which cannot be written: No such"]),
         ("empty --html", ["Received `--html` for 0 runs", "Expected 1 to 24"]),
@@ -271,7 +271,7 @@ def test_it_answers_within_half_a_second_and_without_tensorflow(command, runs):
     for i in range(50):
         run_folders.finished(runs / f"many/{i:04d}", num_epochs=100)
     program = (
-        "import sys\nfrom kerasdist.cli import main\n"
+        "import sys\nfrom kerasdist.cli.main import main\n"
         "code = main(['runs'])\n"
         "print(code, {'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
     )

@@ -10,7 +10,7 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError, OptimizerConfig
-from kerasdist.cli.options import parse_fit
+from kerasdist.cli.fit_arguments import parse_fit
 
 REFUSED = {
     "learning_rate": [-0.1, float("nan"), float("inf"), "0.1", None, True],

@@ -1,406 +1,17 @@
-"""When checkpoints are taken, what they hold, and how fits go on from them."""
+"""When checkpoints are saved, and what happens if that fails."""
 
 import errno
-import json
 import os
 import shutil
-import signal
 
-import keras
-import numpy as np
 import pytest
-import tensorflow as tf
 
-import kerasdist
-from kerasdist.runs import circumstances
-from kerasdist.runs import folder as runs
-from kerasdist.runs.checkpoints import Store, recovery
-from kerasdist.runs.checkpoints.recovery import SaveEvery
-from kerasdist.training import loop as epochs
-from kerasdist.training.signals import Terminated
+from kerasdist.runs.catalog import status
+from kerasdist.runs.checkpoints import recovery
+from kerasdist.runs.intervals import Every
 from tests.faulty_files import FaultyFiles, QuickFiles, fail_with
-
-TIMES = ("examples_per_second", "input_wait")
-RANDOM = np.random.default_rng(4)
-X = RANDOM.normal(size=(50, 4)).astype("float32")
-Y = RANDOM.integers(0, 3, 50)
-
-
-def build():
-    model = keras.Sequential(
-        [
-            keras.layers.Dense(6),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(3),
-        ]
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.05), loss, metrics=["accuracy"])
-    return model
-
-
-class StopAt(keras.callbacks.Callback):
-    """Ends the process's training as an error would, at a step."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
-            raise ZeroDivisionError
-
-
-def fit(folder, data=(X, Y), **options):
-    # One shard a device compiles sooner than the four of `deterministic`.
-    shards = options.get("devices", 1)
-    defaults = {
-        "batch_size": 8,
-        "epochs": 4,
-        "save_every": 3,
-        "seed": 0,
-        "shards": shards,
-        "progress": False,
-    }
-    return kerasdist.fit(build, data, run_dir=folder, **{**defaults, **options})
-
-
-def interrupted(folder, steps, data=(X, Y), callbacks=(), **options):
-    """A fit that was stopped at each of `steps`, then finished."""
-    for step in steps:
-        with pytest.raises(ZeroDivisionError):
-            fit(folder, data, callbacks=[*callbacks, StopAt(step)], **options)
-    return fit(folder, data, callbacks=list(callbacks), **options)
-
-
-def digest(folder):
-    return json.loads((folder / "result.json").read_text())["weights_sha256"]
-
-
-def test_a_run_goes_on_within_an_epoch_with_all_its_history(tmp_path):
-    options = {"deterministic": True, "ema": 0.9, "validation_data": (X, Y), "log_every": 1}
-    whole = fit(tmp_path / "whole", **options)
-    parts = interrupted(tmp_path / "parts", (5, 14), **options)
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-    assert whole.history == parts.history
-    assert whole.epoch == parts.epoch
-    for a, b in zip(whole.ema_weights, parts.ema_weights, strict=True):
-        np.testing.assert_array_equal(a, b)
-    logs = [
-        [
-            {k: v for k, v in json.loads(line).items() if k not in TIMES}
-            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        ]
-        for name in ("whole", "parts")
-    ]
-    assert logs[0] == logs[1]
-    results = [
-        json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "parts")
-    ]
-    assert results[0]["examples_seen"] == 4 * 50
-    assert results[0].pop("examples_per_second") != results[1].pop("examples_per_second")
-    assert results[0] == results[1]
-
-
-def test_a_run_goes_on_on_other_numbers_of_devices(tmp_path):
-    options = {"deterministic": True, "shards": 4}
-    fit(tmp_path / "whole", **options)
-    for devices, step in ((1, 5), (2, 12), (4, 20)):
-        with pytest.raises(ZeroDivisionError):
-            fit(tmp_path / "parts", devices=devices, callbacks=[StopAt(step)], **options)
-    fit(tmp_path / "parts", devices=1, **options)
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-
-
-class Watching(keras.callbacks.Callback):
-    """Notes the learning rate of each step; a step that is trained again must have it again."""
-
-    def __init__(self, rates):
-        super().__init__()
-        self.rates = rates
-
-    def on_train_batch_end(self, batch, logs=None):
-        optimizer = self.model.optimizer
-        step, rate = int(optimizer.iterations), float(optimizer.learning_rate)
-        assert self.rates.setdefault(step, rate) == rate
-
-
-def test_in_float64_other_numbers_of_devices_give_the_same_weights_to_1e_9(tmp_path):
-    """Without `deterministic`; data, augmentation and schedule are those of the whole run."""
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    data = {"x": X.astype("float64"), "index": np.arange(50), "y": Y}
-
-    class Net(kerasdist.Model):
-        features = "x"
-        targets = "y"
-
-        def __init__(self):
-            super().__init__()
-            self.inner = keras.Sequential(
-                [
-                    keras.layers.Dense(6, kernel_regularizer="l2"),
-                    keras.layers.BatchNormalization(),
-                    keras.layers.Dropout(0.3),
-                    keras.layers.Dense(3),
-                ]
-            )
-
-        def call(self, x, training=False):
-            return self.inner(x, training=training)
-
-        def defaults(self):
-            schedule = keras.optimizers.schedules.CosineDecay(0.05, 40)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            return {"optimizer": keras.optimizers.Adam(schedule), "loss": loss}
-
-    def train(folder, batches, rates, devices, stop=None):
-        def note(seed, index, x):
-            """Batches that are read ahead of a stop are read again: the same ones."""
-            content = index.numpy().tolist(), x.numpy().tobytes()
-            assert batches.setdefault(tuple(seed.numpy().tolist()), content) == content
-
-        def augment(batch, seed):
-            shape = tf.shape(batch["x"])
-            x = batch["x"] + 0.1 * tf.random.stateless_normal(shape, seed, dtype=tf.float64)
-            with tf.control_dependencies([tf.py_function(note, [seed, batch["index"], x], [])]):
-                return {**batch, "x": tf.identity(x)}
-
-        callbacks = [Watching(rates)] + ([StopAt(stop)] if stop else [])
-        return kerasdist.fit(
-            Net,
-            data,
-            run_dir=folder,
-            batch_size=8,
-            epochs=4,
-            shards=4,
-            ema=0.9,
-            seed=0,
-            save_every=3,
-            devices=devices,
-            augment=augment,
-            callbacks=callbacks,
-            progress=False,
-        )
-
-    batches, rates, batches_of_parts, rates_of_parts = {}, {}, {}, {}
-    whole = train(tmp_path / "whole", batches, rates, 1)
-    for devices, stop in ((1, 5), (2, 12), (4, 20)):
-        with pytest.raises(ZeroDivisionError):
-            train(tmp_path / "parts", batches_of_parts, rates_of_parts, devices, stop)
-    parts = train(tmp_path / "parts", batches_of_parts, rates_of_parts, 1)
-    assert len(batches) == len(rates) == 28
-    assert rates == rates_of_parts
-    assert len(set(rates.values())) > 20
-    assert batches == batches_of_parts
-    pairs = [
-        *zip(whole.model.get_weights(), parts.model.get_weights(), strict=True),
-        *zip(whole.ema_weights, parts.ema_weights, strict=True),
-    ]
-    for a, b in pairs:
-        assert a.dtype == "float64"
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
-    assert parts.history["loss"] == pytest.approx(whole.history["loss"], abs=1e-9)
-
-
-def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
-    fit(tmp_path / "whole", deterministic=True, epochs=5)
-    fit(tmp_path / "parts", deterministic=True, epochs=2)
-    history = fit(tmp_path / "parts", deterministic=True, epochs=5)
-    assert history.epoch == [0, 1, 2, 3, 4]
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-
-
-def test_callbacks_remember_across_a_restart(tmp_path):
-    def callbacks(name):
-        return [
-            keras.callbacks.EarlyStopping("loss", patience=2, min_delta=10.0),
-            keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=10.0, factor=0.5),
-            keras.callbacks.CSVLogger(str(tmp_path / f"{name}.csv")),
-        ]
-
-    options = {"deterministic": True, "epochs": 9}
-    whole = fit(tmp_path / "whole", callbacks=callbacks("whole"), **options)
-    parts = interrupted(tmp_path / "parts", (10, 17), callbacks=callbacks("parts"), **options)
-    assert len(whole.epoch) == 3  # the first epoch, and two without an improvement
-    assert parts.history == whole.history
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-    assert (tmp_path / "whole.csv").read_text() == (tmp_path / "parts.csv").read_text()
-
-
-def test_a_callback_of_ones_own_keeps_its_count_but_not_its_settings(tmp_path):
-    class Counting(keras.callbacks.Callback):
-        def __init__(self, limit):
-            super().__init__()
-            self.count = 0
-            self.limit = limit
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.count += 1
-
-    first, second = Counting(1), Counting(2)
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "run", callbacks=[first, StopAt(17)])
-    fit(tmp_path / "run", callbacks=[second])
-    assert (second.count, second.limit) == (4, 2)
-
-
-def test_other_model_data_batch_or_seed_is_refused_by_name(tmp_path):
-    fit(tmp_path / "run", epochs=1)
-    cases = {
-        "batch_size was 8 and is 10": {"batch_size": 10},
-        "seed was 0 and is 1": {"seed": 1},
-        "data_hash was": {"data": (X + 1, Y)},
-        "clip_norm was None and is 1.0": {"clip_norm": 1.0},
-    }
-    for message, change in cases.items():
-        with pytest.raises(kerasdist.KerasdistError, match=message):
-            fit(tmp_path / "run", **{"epochs": 2, **change})
-    with pytest.raises(kerasdist.KerasdistError, match="model was"):
-        kerasdist.fit(
-            lambda: _other(),
-            (X, Y),
-            run_dir=tmp_path / "run",
-            batch_size=8,
-            epochs=2,
-            progress=False,
-        )
-    with pytest.raises(kerasdist.KerasdistError, match="not empty"):
-        fit(tmp_path / "run", resume=False)
-
-
-def _other():
-    model = keras.Sequential([keras.layers.Dense(3)])
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-
-
-def test_data_that_comes_in_another_order_is_found_out(tmp_path):
-    calls = []
-
-    def batches():
-        calls.append(1)
-        rows = np.random.default_rng(len(calls)).permutation(50)
-        for start in range(0, 50, 10):
-            yield X[rows[start : start + 10]], Y[rows[start : start + 10]]
-
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "run", batches, batch_size=None, callbacks=[StopAt(4)])
-    with pytest.raises(kerasdist.KerasdistError, match="first_batch_hash was"):
-        fit(tmp_path / "run", batches, batch_size=None)
-
-
-def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path, capsys):
-    options = {"deterministic": True}
-    fit(tmp_path / "whole", **options)
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "parts", callbacks=[StopAt(20)], **options)
-    newest = max((tmp_path / "parts" / "checkpoints").glob("step-*"))
-    file = newest / "arrays.bin"
-    content = bytearray(file.read_bytes())
-    content[100] ^= 1
-    file.write_bytes(content)
-    fit(tmp_path / "parts", progress="auto", **options)
-    assert f"skipped the checkpoint {newest.name}" in capsys.readouterr().out
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-
-
-def test_a_run_without_a_good_checkpoint_is_refused_not_begun_anew(tmp_path):
-    fit(tmp_path / "run", epochs=1)
-    for file in (tmp_path / "run" / "checkpoints").glob("step-*/arrays.bin"):
-        file.write_bytes(b"")
-    with pytest.raises(kerasdist.KerasdistError, match="all damaged"):
-        fit(tmp_path / "run", epochs=2)
-
-
-def test_metrics_that_are_nan_are_saved_and_come_back(tmp_path):
-    def lost(y_true, y_pred):
-        return keras.ops.mean(y_pred) * float("nan")
-
-    def build_with_metric():
-        model = build()
-        model.compile("adam", model.loss, metrics=[lost])
-        return model
-
-    options = {"run_dir": tmp_path / "run", "batch_size": 8, "save_every": 2, "progress": False}
-    kerasdist.fit(build_with_metric, (X, Y), epochs=1, **options)
-    history = kerasdist.fit(build_with_metric, (X, Y), epochs=2, **options)
-    assert np.isnan(history.history["lost"]).all()
-    assert len(history.epoch) == 2
-
-
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_step_that_is_not_finite_can_be_left_out(tmp_path, replicas, monkeypatch):
-    """One batch's loss overflows; its examples are all on the last replica."""
-    x = X.copy()
-    x[7] = 3e38
-    options = {"shuffle": False, "devices": replicas, "epochs": 1}
-    with pytest.raises(kerasdist.DivergedError, match=f"replica {replicas - 1}") as raised:
-        fit(tmp_path / "stop", (x, Y), **options)
-    assert raised.value.step == 1
-    note = json.loads((tmp_path / "stop" / "nan.json").read_text())
-    assert note["replica"] == replicas - 1
-    assert note["examples"] == list(range(8))
-    history = fit(tmp_path / "skip", (x, Y), on_nan="skip", **options)
-    assert int(history.model.optimizer.iterations) == 6
-    assert all(np.isfinite(w).all() for w in history.model.get_weights())
-    assert np.isfinite(history.history["loss"]).all()
-
-
-def test_a_run_goes_on_after_a_step_that_was_left_out(tmp_path):
-    """The batch that was left out counts for the position in the data, though not as a step."""
-    x = X.copy()
-    x[20] = 3e38
-    options = {"shuffle": False, "on_nan": "skip", "deterministic": True, "save_every": 2}
-    fit(tmp_path / "whole", (x, Y), **options)
-    interrupted(tmp_path / "parts", (5, 9), (x, Y), **options)
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-    result = json.loads((tmp_path / "parts" / "result.json").read_text())
-    assert (result["steps"], result["examples_seen"]) == (4 * 6, 4 * 42)
-
-
-def test_at_most_ten_steps_in_a_row_are_left_out(tmp_path):
-    options = {"shuffle": False, "on_nan": "skip", "batch_size": 4, "epochs": 1}
-    x = X.copy()
-    x[4:44:4] = 3e38
-    history = fit(tmp_path / "ten", (x, Y), **options)
-    assert int(history.model.optimizer.iterations) == 3
-    x[44] = 3e38
-    with pytest.raises(kerasdist.DivergedError, match="step 2, loss"):
-        fit(tmp_path / "eleven", (x, Y), **options)
-
-
-def test_best_is_of_the_monitored_value_and_survives_a_restart(tmp_path):
-    options = {"validation_data": (X, Y), "monitor": "val_accuracy", "deterministic": True}
-    whole = fit(tmp_path / "whole", **options)
-    interrupted(tmp_path / "parts", (17,), **options)
-    best = [keras.models.load_model(tmp_path / name / "best.keras") for name in ("whole", "parts")]
-    for a, b in zip(best[0].get_weights(), best[1].get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    found = kerasdist.evaluate(best[0], (X, Y), batch_size=8)
-    assert found["accuracy"] == pytest.approx(max(whole.history["val_accuracy"]))
-    with pytest.raises(kerasdist.KerasdistError, match=r"monitor='acuracy'.*accuracy"):
-        fit(tmp_path / "typo", monitor="acuracy")
-
-
-def test_the_best_model_of_several_devices_has_its_optimizer(tmp_path):
-    history = fit(tmp_path / "run", devices=2, epochs=1)
-    best = keras.models.load_model(tmp_path / "run" / "best.keras")
-    assert int(best.optimizer.iterations) == 7
-    pairs = zip(best.optimizer.variables, history.model.optimizer.variables, strict=True)
-    for a, b in pairs:
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
-def test_the_best_of_before_a_restart_stays(tmp_path):
-    """Labels that have nothing to do with those of the training: the first epoch is the best."""
-    others = (Y + 1) % 3
-    history = interrupted(tmp_path / "run", (13,), validation_data=(X, others))
-    assert np.argmin(history.history["val_loss"]) == 0
-    best = keras.models.load_model(tmp_path / "run" / "best.keras")
-    found = kerasdist.evaluate(best, (X, others), batch_size=8)
-    assert found["loss"] == pytest.approx(history.history["val_loss"][0])
+from tests.runs.checkpoints.saving import Clock, handed_over
+from tests.runs.checkpoints.stopped_runs import fit
 
 
 def test_saving_that_fails_does_not_stop_the_training(tmp_path, monkeypatch, capsys):
@@ -417,62 +28,16 @@ def test_saving_that_fails_does_not_stop_the_training(tmp_path, monkeypatch, cap
     history = fit(tmp_path / "run", progress="auto")
     assert len(history.epoch) == 4
     assert capsys.readouterr().out.count("could not write a checkpoint: No space left") == 1
-    assert runs.status(tmp_path / "run") == "finished"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, SaveEvery(steps=1000)),
-        (500, SaveEvery(steps=500)),
-        ("500", SaveEvery(steps=500)),
-        ("30s", SaveEvery(seconds=30.0)),
-        ("epoch", SaveEvery(epoch=True)),
-    ],
-)
-def test_save_every_reads_steps_seconds_and_epochs(value, expected):
-    assert SaveEvery.parse(value) == expected
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Makes a `Recovery` on a clock that stands still, of a disk that works or not."""
-    made = []
-
-    def make(every, clock=None, files=None, **identity):
-        recovered = recovery.Recovery(
-            tmp_path, every=every, keep=2, identity=identity, warn=print, clock=clock or Clock()
-        )
-        if files is not None:
-            recovered._store._files = files
-        made.append(recovered)
-        return recovered
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def handed_over(recovered, step, **meta):
-    """Saves, and waits for it."""
-    recovered.save(step, lambda: {"a": np.ones(3)}, meta)
-    recovered._saver.wait()
+    assert status(tmp_path / "run") == "finished"
 
 
 def test_saves_are_due_by_steps_seconds_or_epochs(make):
-    by_steps = make(SaveEvery(steps=10))
+    by_steps = make(Every(steps=10))
     assert [by_steps.is_due(n) for n in (0, 9, 10, 11, 20)] == [False, False, True, False, True]
-    assert by_steps.steps_until_due(13) == 7
+    assert by_steps.steps_left(13) == 7
     clock = Clock()
-    by_seconds = make(SaveEvery(seconds=30.0), clock)
-    assert by_seconds.steps_until_due(13) > 10**9
+    by_seconds = make(Every(seconds=30.0), clock)
+    assert by_seconds.steps_left(13) is None
     assert not by_seconds.is_due(5)
     clock.now = 31.0
     assert by_seconds.is_due(5)
@@ -480,13 +45,13 @@ def test_saves_are_due_by_steps_seconds_or_epochs(make):
     assert not by_seconds.is_due(6)
     clock.now = 62.0
     assert by_seconds.is_due(6)
-    by_epochs = make(SaveEvery(epoch=True))
+    by_epochs = make(Every(epoch=True))
     assert not by_epochs.is_due(5)
     assert by_epochs.is_due(5, epoch_ended=True)
 
 
 def test_a_step_is_saved_once_and_once_more_at_the_end_of_an_epoch(make):
-    recovered = make(SaveEvery(steps=5))
+    recovered = make(Every(steps=5))
     assert recovered.is_due(5)
     handed_over(recovered, 5, epoch=0)
     assert not recovered.is_due(5)
@@ -497,20 +62,18 @@ def test_a_step_is_saved_once_and_once_more_at_the_end_of_an_epoch(make):
 
 
 def test_what_is_saved_already_is_not_saved_again(make, tmp_path):
-    recovered = make(SaveEvery(steps=5))
+    recovered = make(Every(steps=5))
     handed_over(recovered, 5, epoch=0, best=float("nan"))
     inode = (tmp_path / "checkpoints" / "step-00000005").stat().st_ino
     handed_over(recovered, 5, epoch=0, best=float("nan"))
     assert recovered.save_last(5, pytest.fail, {"epoch": 0, "best": float("nan")}) is None
-    resumed = make(SaveEvery(steps=5))
+    resumed = make(Every(steps=5))
     resumed.load()
     assert resumed.save_last(5, pytest.fail, {"epoch": 0, "best": float("nan")}) is None
     assert (tmp_path / "checkpoints" / "step-00000005").stat().st_ino == inode
 
 
-@pytest.mark.parametrize(
-    "every", [SaveEvery(steps=1000), SaveEvery(seconds=600.0), SaveEvery(epoch=True)]
-)
+@pytest.mark.parametrize("every", [Every(steps=1000), Every(seconds=600.0), Every(epoch=True)])
 def test_a_save_that_failed_is_tried_again_before_the_next_is_due(make, every, capsys):
     clock = Clock()
     files = FaultyFiles(0, fail_with(errno.ENOSPC), onward=True)
@@ -538,7 +101,7 @@ def test_a_save_that_failed_is_tried_again_before_the_next_is_due(make, every, c
 def test_a_step_whose_save_failed_is_due_again_at_once_where_it_is_due(make):
     """As at the end of an epoch; and the last save of a run is tried again in any case."""
     files = FaultyFiles(0, fail_with(errno.ENOSPC), onward=True)
-    recovered = make(SaveEvery(steps=10), files=files)
+    recovered = make(Every(steps=10), files=files)
     handed_over(recovered, 10)
     assert recovered.is_due(10)
     error = recovered.save_last(10, dict, {})
@@ -559,234 +122,11 @@ def test_a_folder_that_is_lost_while_a_checkpoint_is_written_is_made_again(make,
             os.mkdir(path)
 
     files = Removing()
-    recovered = make(SaveEvery(steps=5), files=files)
+    recovered = make(Every(steps=5), files=files)
     handed_over(recovered, 5)
     assert files.removed
     assert not recovered.is_due(6)
     out = capsys.readouterr().out
-    assert "was gone and is made again" in out
+    assert "was gone and has been made again" in out
     assert "could not write" not in out
     assert recovered.load().step == 5
-
-
-def test_another_trouble_is_told_and_the_same_one_only_after_success(make, capsys):
-    trouble = recovery.Trouble(print)
-    for number, name in ((28, "a"), (28, "b"), (30, "a"), (28, "c")):
-        trouble.failed("x", OSError(number, os.strerror(number), name))
-    assert capsys.readouterr().out.count("could not write") == 2
-    trouble.failed("y", OSError(28, "other words, with the time of day"))
-    trouble.failed("x", RuntimeError("Unable to flush (time = 1)"))
-    assert capsys.readouterr().out.count("Unable to flush. The training") == 1
-    trouble.failed("x", RuntimeError("Unable to flush (time = 2)"))
-    trouble.worked("x")
-    assert capsys.readouterr().out == ""
-    trouble.worked("y")
-    trouble.worked("y")
-    assert capsys.readouterr().out.count("works again") == 1
-    trouble.failed("x", OSError(28, os.strerror(28)))
-    assert capsys.readouterr().out.count("could not write") == 1
-
-
-# The end of an epoch that falls on a step that is saved.
-
-
-class Epochs(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.ended, self.tested = [], []
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.ended.append(epoch)
-
-    def on_test_end(self, logs=None):
-        self.tested.append(int(self.model.optimizer.iterations))
-
-
-def generated():
-    for start in range(0, 50, 8):
-        yield X[start : start + 8], Y[start : start + 8]
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["arrays", "generator"])
-def test_the_end_of_an_epoch_is_not_repeated_if_it_was_saved(tmp_path, known):
-    """`save_every` is the length of an epoch, which a generator does not tell before."""
-    counted = Epochs()
-    options = {"save_every": 7, "validation_data": (X, Y), "deterministic": True}
-    data = (X, Y) if known else generated
-    if not known:
-        options["batch_size"] = None
-    fit(tmp_path / "whole", data, **options)
-    interrupted(tmp_path / "parts", (9,), data, callbacks=[counted], **options)
-    assert counted.ended == [0, 1, 2, 3]
-    assert counted.tested == [7, 14, 21, 28]
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-
-
-def test_the_last_step_of_an_epoch_is_saved_once_with_its_end(tmp_path, monkeypatch):
-    saves = []
-    original = recovery.Recovery.save
-
-    def save(self, step, arrays, meta):
-        saves.append((step, meta["epoch"], meta["step_in_epoch"]))
-        original(self, step, arrays, meta)
-
-    monkeypatch.setattr(recovery.Recovery, "save", save)
-    monkeypatch.setattr(epochs, "SECONDS_PER_CALL", 100.0)  # A call ends where a save is due.
-    fit(tmp_path / "run", save_every=7, epochs=2)
-    assert list(dict.fromkeys(saves)) == [(7, 1, 0), (14, 2, 0)]
-    saves.clear()
-    fit(tmp_path / "threes", save_every=3, epochs=2)
-    assert list(dict.fromkeys(saves)) == [(3, 0, 3), (6, 0, 6), (9, 1, 2), (12, 1, 5), (14, 2, 0)]
-    saves.clear()
-    fit(tmp_path / "steps", save_every=3, epochs=1, steps=6, steps_per_epoch=3)
-    assert list(dict.fromkeys(saves)) == [(3, 1, 0), (6, 2, 0)]
-
-
-def test_a_signal_at_the_last_step_of_an_epoch_ends_it_once(tmp_path):
-    """It is saved there at once: validation may take long. The end comes after the restart."""
-    counted = Epochs()
-
-    class Terminate(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if int(self.model.optimizer.iterations) == 7:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    options = {"save_every": 100, "validation_data": (X, Y), "deterministic": True}
-    with pytest.raises(Terminated):
-        fit(tmp_path / "parts", callbacks=[counted, Terminate()], **options)
-    assert counted.ended == []
-    saved = Store(tmp_path / "parts" / "checkpoints").newest()
-    assert (saved.step, saved.meta["epoch"], saved.meta["step_in_epoch"]) == (7, 0, 7)
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "parts", callbacks=[counted, StopAt(9)], **options)
-    saved = Store(tmp_path / "parts" / "checkpoints").newest()
-    assert (saved.step, saved.meta["epoch"], saved.meta["step_in_epoch"]) == (7, 1, 0)
-    fit(tmp_path / "parts", callbacks=[counted], **options)
-    assert counted.ended == [0, 1, 2, 3]
-    fit(tmp_path / "whole", **options)
-    assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
-
-
-def test_what_was_logged_before_the_first_checkpoint_is_logged_once(tmp_path):
-    interrupted(tmp_path / "run", (2,), log_every=1, save_every=100, epochs=1)
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["step"] for line in lines]
-    assert steps == [1, 2, 3, 4, 5, 6, 7, 7]  # and the epoch
-
-
-# What changes bits besides the settings.
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_other_circumstances_are_told_and_no_reason_to_refuse(
-    make, monkeypatch, capsys, deterministic
-):
-    """Threads and processor only where the same bits were asked for."""
-    every = SaveEvery(steps=5)
-    handed_over(make(every, deterministic=deterministic), 5)
-    make(every, deterministic=deterministic).load()
-    assert capsys.readouterr().out == ""
-    now = circumstances.made_with()
-    other = {**now, "keras": "4.0", "threads": now["threads"] + 1, "processor": "Z80"}
-    monkeypatch.setattr(circumstances, "made_with", lambda: other)
-    resumed = make(every, deterministic=deterministic)
-    assert resumed.load().step == 5
-    out = capsys.readouterr().out
-    assert f"keras was {now['keras']!r} and is '4.0'" in out
-    more = f"threads was {now['threads']} and is {now['threads'] + 1}; processor was "
-    assert (more in out) == ("Z80" in out) == deterministic
-    handed_over(resumed, 10)
-    make(every, deterministic=deterministic).load()
-    assert capsys.readouterr().out == ""
-
-
-def test_xla_is_part_of_what_a_run_is(make, monkeypatch):
-    every = SaveEvery(steps=5)
-    handed_over(make(every), 5)
-    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
-    with pytest.raises(kerasdist.KerasdistError, match="xla was None and is 'auto_jit=2'"):
-        make(every).load()
-    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=0")
-    monkeypatch.setattr(tf.config.optimizer, "get_jit", lambda: "autoclustering")
-    with pytest.raises(kerasdist.KerasdistError, match="xla was None and is 'autoclustering'"):
-        make(every).load()
-    monkeypatch.setattr(tf.config.optimizer, "get_jit", lambda: "")
-    assert make(every).load().step == 5
-
-
-def test_the_threads_are_those_that_tensorflow_takes(monkeypatch):
-    if hasattr(os, "sched_getaffinity"):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5})
-        assert circumstances.made_with()["threads"] == 3
-    chosen = tf.config.threading
-    monkeypatch.setattr(chosen, "get_intra_op_parallelism_threads", lambda: 7)
-    assert circumstances.made_with()["threads"] == 7
-
-
-def test_how_many_steps_run_in_a_call_changes_no_bits(tmp_path, monkeypatch):
-    calls = []
-    train = epochs.Engine.train
-
-    def counted(engine, iterator, num_steps):
-        calls[-1].append(num_steps)
-        return train(engine, iterator, num_steps)
-
-    monkeypatch.setattr(epochs.Engine, "train", counted)
-    for seconds in (100.0, 0.0):
-        monkeypatch.setattr(epochs, "SECONDS_PER_CALL", seconds)
-        calls.append([])
-        fit(tmp_path / str(seconds), deterministic=True, save_every="epoch")
-    assert max(calls[0]) > 10
-    assert max(calls[1]) == 1
-    assert digest(tmp_path / "100.0") == digest(tmp_path / "0.0")
-
-
-def test_init_from_takes_the_weights_of_a_run(tmp_path):
-    first = fit(tmp_path / "first", epochs=2)
-    model = build()
-    history = kerasdist.fit(
-        lambda: model,
-        (X, Y),
-        batch_size=8,
-        epochs=1,
-        init_from=tmp_path / "first" / "final.keras",
-        progress=False,
-        callbacks=[
-            keras.callbacks.LambdaCallback(
-                on_train_begin=lambda logs: seen.append(model.get_weights())
-            )
-        ],
-    )
-    assert history.model is model
-    for a, b in zip(seen[0], first.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-seen: list = []
-
-
-def test_a_run_keeps_its_shards_on_any_number_of_devices(tmp_path):
-    options = {"deterministic": True, "shards": None, "epochs": 2}
-    whole = fit(tmp_path / "whole", devices="cpu:2", **options)
-    assert recovery.kept_shards(tmp_path / "whole") == 4
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "run", devices="cpu:2", callbacks=[StopAt(5)], **options)
-    with pytest.raises(kerasdist.KerasdistError, match=r"`shards=4` on 3 devices.*begun with 4\.$"):
-        fit(tmp_path / "run", devices="cpu:3", **options)
-    for devices, epochs_ in (("cpu:1", 1), ("cpu:4", 2)):
-        other = fit(tmp_path / "run", devices=devices, **options | {"epochs": epochs_})
-    for expected, found in zip(whole.model.get_weights(), other.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(expected, found)
-
-
-@pytest.mark.parametrize(("begun", "goes_on"), [("cpu:2", "cpu:1"), ("cpu:2", "cpu:2")])
-def test_fewer_devices_need_no_option(tmp_path, begun, goes_on):
-    fit(tmp_path, devices=begun, shards=None, epochs=1)
-    assert recovery.kept_shards(tmp_path) == 2
-    assert len(fit(tmp_path, devices=goes_on, shards=None, epochs=2).history["loss"]) == 2
-
-
-def test_shards_of_no_run_are_unknown(tmp_path):
-    assert recovery.kept_shards(tmp_path) is None
-    (tmp_path / "checkpoints").mkdir()
-    assert recovery.kept_shards(tmp_path) is None

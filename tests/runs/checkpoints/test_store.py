@@ -126,7 +126,7 @@ def test_arrays_begin_at_multiples_of_64_bytes(folder):
     ("arrays", "meta", "message"),
     [
         ({"a": np.array([object()])}, {}, "the array 'a' of dtype object"),
-        ({"a": np.array(["text"])}, {}, "Expected one of bool, int8"),
+        ({"a": np.array(["text"])}, {}, "Expected one of the dtypes bool, int8"),
         ({"a": np.zeros(1, "datetime64[s]")}, {}, "Convert it, or leave it out"),
         ({3: np.zeros(1)}, {}, "Received the name 3"),
         ({"": np.zeros(1)}, {}, "Received the name ''"),
@@ -134,7 +134,7 @@ def test_arrays_begin_at_multiples_of_64_bytes(folder):
         ({}, {"best": [1.0, -float("inf")]}, r"Received -inf in `meta\['best'\]\[1\]`"),
         ({}, {"best": np.float32(1)}, r"Received a float32 in `meta\['best'\]`"),
         ({}, {"a": {1: 2}}, "Received the key 1 in"),
-        ({}, {"a": "x" * 100_000}, "Expected at most 50000. Save long lists as arrays"),
+        ({}, {"a": "x" * 100_000}, "Expected at most 50000. Save long lists in `meta` as arrays"),
     ],
 )
 def test_what_cannot_be_read_back_is_not_saved(folder, arrays, meta, message, monkeypatch):
@@ -294,7 +294,9 @@ def test_links_are_not_followed(folder, tmp_path):
     for step in (51, 52, 53):
         store.save(step, small_arrays(step), {})
     assert store.steps() == [52, 53]
-    with pytest.raises(KerasdistError, match=r"step 50, but .* is a link or a file. Expected"):
+    with pytest.raises(
+        KerasdistError, match=r"step 50 cannot be saved: .* is a link or a file. Expected"
+    ):
         store.save(50, small_arrays(50), {})
     assert contents(outside) == before
     assert stale.is_symlink()
@@ -312,7 +314,7 @@ def test_a_folder_that_is_none_is_refused(folder, tmp_path, kind):
         if kind == "link":
             (tmp_path / "target").mkdir()
     for call in (lambda: Store(folder), store.newest, lambda: store.save(1, {}, {})):
-        with pytest.raises(KerasdistError, match=r"which is a link or a file. Expected a folder"):
+        with pytest.raises(KerasdistError, match=r"is a link or a file. Expected a real folder"):
             call()
     assert names(tmp_path) == (["checkpoints", "target"] if kind == "link" else ["checkpoints"])
 

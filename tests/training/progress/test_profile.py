@@ -89,7 +89,7 @@ def test_with_gpus_their_kernels_count_and_not_what_starts_them():
 
 
 def test_a_trace_without_steps_is_an_error():
-    with pytest.raises(ValueError, match="holds no step"):
+    with pytest.raises(ValueError, match="has no steps"):
         profiling.split(space_of((OPERATION, "tf_Compute/1", 0, 9)), 1)
 
 

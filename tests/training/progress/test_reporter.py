@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from kerasdist import KerasdistError, evaluate, fit
 from kerasdist.devices.placement import place
-from kerasdist.engine.engine import Engine, Settings
+from kerasdist.engine.engine import Engine
+from kerasdist.engine.settings import Settings
 from kerasdist.runs.atomic import as_json, as_number
 from kerasdist.training import validation
-from kerasdist.training.loop import Loop
-from kerasdist.training.progress.bar import Reading
-from kerasdist.training.progress.reporter import Meter, Reporter, as_text, mode_of
+from kerasdist.training.progress.meter import Meter, Reading
+from kerasdist.training.progress.reporter import Reporter, as_text, mode_of
+from kerasdist.training.run import KeptRun
 
 
 class Clock:
@@ -270,8 +271,7 @@ def test_something_may_be_done_at_each_epochs_end_when_its_log_is_written(tmp_pa
         lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
         written.append([json.loads(line)["epoch"] for line in lines])
 
-    make = lambda *args, **options: Loop(*args, **{**options, "on_epoch": look})  # noqa: E731
-    monkeypatch.setattr("kerasdist.training.api.Loop", make)
+    monkeypatch.setattr(KeptRun, "write_page", lambda run: look())
     data = np.ones((40, 4), "float32"), np.ones((40, 3), "float32")
     fit(model, data, batch_size=8, epochs=3, run_dir=tmp_path / "run", progress=False)
     assert written == [[1], [1, 2], [1, 2, 3]]

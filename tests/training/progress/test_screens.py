@@ -19,8 +19,9 @@ import pytest
 
 from kerasdist.runs import metrics_log
 from kerasdist.training.progress import announcements
-from kerasdist.training.progress.bar import Progress, Reading, duration
-from kerasdist.training.progress.reporter import Meter, Reporter, mode_of
+from kerasdist.training.progress.bar import Progress, duration
+from kerasdist.training.progress.meter import Meter, Reading
+from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.progress.screens import (
     LEAST_SECONDS,
     SHARE,
@@ -644,7 +645,7 @@ def test_a_run_begins_with_what_it_is_made_of(model):
     ("devices", "stream", "expected"),
     [
         (3, Stream(num_batches=7, batch_size=32), "3, a global batch of 32 (GPU:0, GPU:1, GPU:2)"),
-        (1, Stream(), "1, batches as the data has them (GPU:0)"),
+        (1, Stream(), "1, batches of the data's own size (GPU:0)"),
         (8, Stream(batch_size=8), "8 x 1 = a global batch of 8 (GPU:0, GPU:1 to GPU:7)"),
     ],
 )
@@ -652,7 +653,7 @@ def test_a_batch_is_described_as_far_as_it_is_known(model, devices, stream, expe
     names = [f"GPU:{i}" for i in range(devices)]
     lines = announcements.beginning(Path("run"), model=model, devices=names, stream=stream)
     assert f"devices    {expected}" in lines
-    known = "7 batches" if stream.num_batches else "as many batches as there are"
+    known = "7 batches" if stream.num_batches else "an unknown number of batches"
     assert f"data       {known}" in lines
 
 
@@ -713,14 +714,14 @@ def test_a_run_without_a_recipe_goes_on_in_python(tmp_path):
         f"evaluate  kerasdist.evaluate({str(run)!r}, data)",
         f"continue  kerasdist.fit(..., run_dir={str(run)!r}, epochs=6)",
     ]
-    assert lines[5].startswith("final.keras holds the weights only, for `load_weights`")
+    assert lines[5].startswith("final.keras holds only the weights, for `load_weights`")
 
 
 def test_the_best_epoch_is_that_of_best_keras(tmp_path):
     run = a_run(tmp_path / "run", {})
-    assert metrics_log.best_epoch(run)[1]["epoch"] == 2
+    assert metrics_log.best_epoch(run)[1].epoch == 2
     assert metrics_log.best_epoch(run, "accuracy") is None
-    higher = {"kind": "epoch", "epoch": 4, "val_loss": 9.0, "val_accuracy": 0.5}
+    higher = {"kind": "epoch", "step": 9, "epoch": 4, "val_loss": 9.0, "val_accuracy": 0.5}
     lower = higher | {"epoch": 5, "val_accuracy": 0.25}
     (run / "metrics.jsonl").write_text(f"{json.dumps(higher)}\n{json.dumps(lower)}\n")
-    assert metrics_log.best_epoch(run, "val_accuracy")[1]["epoch"] == 4
+    assert metrics_log.best_epoch(run, "val_accuracy")[1].epoch == 4

@@ -11,12 +11,14 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import kerasdist
-from kerasdist.cli import options
+from kerasdist.cli import fit_arguments
 from kerasdist.devices.placement import place
-from kerasdist.engine.engine import Engine, Settings
+from kerasdist.engine.engine import Engine
 from kerasdist.engine.observations import Observation
+from kerasdist.engine.settings import Settings
+from kerasdist.runs.intervals import Every
 from kerasdist.training.progress import tensorboard as summaries
-from kerasdist.training.progress.reporter import Meter
+from kerasdist.training.progress.meter import Meter
 from kerasdist.training.progress.tensorboard import (
     FOLDER,
     Summaries,
@@ -401,7 +403,7 @@ def seen_of(loss):
 
 
 def writer(folder, said, every=10):
-    return Summaries(folder, every, said.append)
+    return Summaries(folder, Every(steps=every), said.append)
 
 
 def write(to, steps, loss=1.0):
@@ -565,8 +567,8 @@ def test_summaries_need_a_folder():
 
 
 def test_the_option_of_the_command_line():
-    parse = lambda *argv: options.parse_fit(["cifar10", *argv]).run["summary_every"]  # noqa: E731
+    parse = lambda *argv: fit_arguments.parse_fit(["cifar10", *argv]).run["summary_every"]  # noqa: E731
     assert parse() == 100
     assert parse("--summary-every", "0") == 0
-    with pytest.raises(kerasdist.KerasdistError, match="from 0 on"):
+    with pytest.raises(kerasdist.KerasdistError, match="of at least 0"):
         parse("--summary-every", "-1")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.data import arrays as in_memory
+from kerasdist.data.forms import arrays
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import shards, updates
 
 PATHS = {
     "mirrored": [(Placement, "shares_memory", False)],
     "large": [(updates, "SMALL", 0), (shards, "SMALL", 0)],
-    "iterators": [(in_memory, "MAX_BATCH_BYTES", 0)],
+    "iterators": [(arrays, "MAX_BATCH_BYTES", 0)],
 }
 
 

@@ -1,0 +1,62 @@
+"""Chooses the folder of a `kerasdist fit`: a named, an unfinished or a new one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kerasdist.cli.job import Job
+from kerasdist.runs.atomic import as_json
+from kerasdist.runs.catalog import newest_first, read_config, status
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.lock import is_locked
+
+# Two starts with different values of these options are still the same run.
+_MAY_DIFFER = (
+    "devices",
+    "allow_nan",
+    "log_every",
+    "summary_every",
+    "profile",
+    "log_placement",
+    "run_dir",
+    "resume",
+    "keep",
+    "save_every",
+    "soft_placement",
+    "memory_growth",
+    "memory_limit",
+)
+
+
+def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
+    """The folder of `--run-dir`, or the newest unfinished one of this command, or a new one."""
+    parent = Path("runs") / job.name
+    if options["run_dir"]:
+        return RunFolder(options["run_dir"], job.config(), job.source, resume=options["resume"])
+    if options["resume"]:
+        for path in newest_first(parent):
+            if _is_same_run(job, path) and not is_locked(path):
+                if status(path) == "diverged":
+                    break
+                return RunFolder(path, job.config(), job.source, resume=True)
+    return RunFolder.numbered(parent, job.config(), job.source)
+
+
+def is_finished(job: Job, path: Path) -> bool:
+    """Whether a folder has a finished run of the same command."""
+    return status(path) == "finished" and _is_same_run(job, path)
+
+
+def _is_same_run(job: Job, path: Path) -> bool:
+    """Whether the same command started the run in a folder."""
+    saved = read_config(path)
+    if saved is None:
+        return False
+    wanted = json.loads(as_json(job.config()))
+    for each in (saved, wanted):
+        each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
+        each.pop("kerasdist", None)
+    return bool(saved == wanted)

@@ -1,0 +1,86 @@
+"""Calls the user's `augment` with a seed that depends on the position of a batch alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from kerasdist.data.batches import Batch, Spec
+from kerasdist.data.streams import Stream
+from kerasdist.errors import KerasdistError
+
+# The user's function: `augment(batch, seed)` or `augment(batch, seed, epoch)`.
+Augment: TypeAlias = Callable[..., Batch]
+# The same function, always called with batch, seed and epoch.
+AugmentWithEpoch: TypeAlias = Callable[[Batch, tf.Tensor, tf.Tensor], Batch]
+
+
+def with_epoch(augment: Augment) -> AugmentWithEpoch:
+    """Makes `augment` a function of batch, seed and epoch, also if it does not take the epoch."""
+    try:
+        wants_epoch = "epoch" in inspect.signature(augment).parameters
+    except (TypeError, ValueError):
+        wants_epoch = False
+
+    def whole(batch: Batch, seed: tf.Tensor, epoch: tf.Tensor) -> Batch:
+        return augment(batch, seed, epoch=epoch) if wants_epoch else augment(batch, seed)
+
+    return whole
+
+
+def element_spec(stream: Stream, augment: Augment | None) -> Spec:
+    """The spec of the batches that the model gets; None if there is no batch."""
+    if augment is not None and not callable(augment):
+        raise KerasdistError(
+            f"Received `augment={augment!r}`. Expected a function of a batch and a seed. Write "
+            "`def augment(batch, seed)` and return the batch."
+        )
+    spec = stream.element_spec
+    if spec is None or augment is None:
+        return spec
+    return augmented_spec(spec, with_epoch(augment))
+
+
+def augmented_spec(spec: Spec, augment: AugmentWithEpoch) -> Spec:
+    """The spec of a batch after augmentation, found by tracing `augment`."""
+
+    def traced(batch: Batch, seed: tf.Tensor, epoch: tf.Tensor) -> Batch:
+        return augment(batch, seed, epoch)
+
+    place = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.int64)
+    outputs = tf.function(traced).get_concrete_function(spec, *place).structured_outputs
+    for tensor in tf.nest.flatten(outputs):
+        if tensor is None or not tensor.shape.rank:
+            found = tensor if tensor is None else f"a tensor of the shape {tensor.shape}"
+            raise KerasdistError(
+                f"Received {found} from `augment`. Expected a batch of known shapes, like the one "
+                "it was given. Return the batch, and call `tf.ensure_shape` after "
+                "`tf.numpy_function`."
+            )
+    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), outputs)
+
+
+def first_batch(stream: Stream, augment: Augment | None) -> Batch:
+    """The first batch as the model gets it. The stream still returns it afterwards."""
+    batch = stream.first_batch()
+    if augment is None:
+        return batch
+    batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+    zero = tf.constant(0, tf.int64)
+    return tf.function(with_epoch(augment))(batch, position_seed(0, 0, zero), zero)
+
+
+def position_seed(seed: int, epoch: int | tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """A seed for stateless random functions. Depends on (seed, epoch, batch number) alone."""
+    of_pass = _drawn(tf.stack([tf.constant(seed, tf.int64), tf.cast(epoch, tf.int64)]))
+    place = tf.stack([tf.cast(number, tf.int64), tf.constant(0, tf.int64)])
+    return _drawn(of_pass + place)
+
+
+def _drawn(seed: tf.Tensor) -> tf.Tensor:
+    return tf.random.stateless_uniform(
+        (2,), seed, minval=0, maxval=2**31 - 1, dtype=tf.int64, alg="philox"
+    )

@@ -1,0 +1,114 @@
+"""All private TensorFlow names that kerasdist uses. Each one has a test: look here if TensorFlow
+changes.
+
+There is no public name for any of these (TF 2.21).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.eager import context
+from tensorflow.python.util import _pywrap_util_port
+
+
+def has_started() -> bool:
+    """Whether TensorFlow has started in this process. Its devices are fixed from then on."""
+    return context.context()._context_handle is not None
+
+
+def uses_onednn() -> bool:
+    """Whether TensorFlow runs CPU operations with oneDNN."""
+    return _pywrap_util_port.IsMklEnabled()
+
+
+def silence_retracing_warning(function: Any) -> None:
+    """Turns off TensorFlow's warning about a `tf.function` that is traced often."""
+    function._omit_frequent_tracing_warning = True
+
+
+def inputs_of(dataset: tf.data.Dataset) -> Sequence[tf.data.Dataset]:
+    """The datasets that a `tf.data` dataset reads from."""
+    return dataset._inputs()
+
+
+def id_of(variable: tf.Variable) -> str:
+    """The key by which TensorFlow's optimizers know a variable."""
+    return variable._unique_id
+
+
+def read_trace(content: bytes) -> Any:
+    """The profiler's `XSpace` in the content of an `.xplane.pb` file."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(content)
+    return space
+
+
+def collect_graphs() -> None:
+    """From now on, TensorFlow keeps the graph of every function that runs, with its devices."""
+    context.context().enable_graph_collection()
+
+
+def collected_nodes() -> Iterator[tf.compat.v1.NodeDef]:
+    """The operations of all graphs since `collect_graphs`; each names its device."""
+    for function in context.context().export_run_metadata().function_graphs:
+        for graph in function.partition_graphs:
+            yield from graph.node
+
+
+def stop_collecting_graphs() -> None:
+    context.context().disable_graph_collection()
+
+
+def watch_workers(num_workers: int, heartbeat_seconds: float, start_seconds: float) -> None:
+    """Turns on heartbeats between workers: a dead or unreachable worker fails their collectives.
+
+    Args:
+        num_workers: The number of workers. Worker 0 collects the heartbeats.
+        heartbeat_seconds: A worker that is silent for so long is lost.
+        start_seconds: All workers must have joined after this time.
+    """
+    job = coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=num_workers)
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=max(1, int(heartbeat_seconds * 1000)),
+        cluster_register_timeout_in_ms=int(start_seconds * 1000),
+        coordinated_jobs=[job],
+    )
+
+
+def fail_other_workers(message: str) -> None:
+    """Makes what the other workers wait for raise an error with this message."""
+    context.context().report_error_to_cluster(tf.errors.ABORTED, message)
+
+
+@contextlib.contextmanager
+def chosen_worker_devices(choose: Callable[[], tuple[str, ...]]) -> Iterator[None]:
+    """`MultiWorkerMirroredStrategy` takes the devices that `choose` names, when made in this block.
+
+    By itself it takes all GPUs, or only one CPU even if there are more.
+
+    Args:
+        choose: Returns names like `("GPU:0", "GPU:1")`. Called once TensorFlow has started, which
+            only then knows its devices.
+    """
+
+    def local_devices(_strategy: Any, _resolver: Any, worker: str) -> tuple[tuple[str, ...], str]:
+        names = choose()
+        return tuple(f"{worker}/device:{name}" for name in names), names[0].split(":")[0]
+
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+    extended._initialize_local_devices = local_devices
+    try:
+        yield
+    finally:
+        extended._initialize_local_devices = original

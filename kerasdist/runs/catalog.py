@@ -1,0 +1,78 @@
+"""Finds runs and reads how they stand: which folders are runs, which is next, which finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from kerasdist.errors import KerasdistError, closest
+from kerasdist.runs.file_names import CONFIG, FINAL, RESULT
+from kerasdist.runs.lock import is_locked
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one if the file is missing or broken."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def read_config(path: Path) -> dict[str, Any] | None:
+    """The configuration of a run; None if the folder is not a kerasdist run."""
+    config = read_object(path / CONFIG)
+    return config if "kerasdist" in config else None
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a kerasdist run. Nothing else is ever continued."""
+    return read_config(path) is not None
+
+
+def newest_first(parent: Path) -> list[Path]:
+    """The numbered runs in a folder, the highest number first."""
+    found = [p for p in parent.glob("[0-9]*") if p.name.isdigit() and is_run(p)]
+    return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+
+def next_run_folder(parent: str | os.PathLike[str]) -> Path:
+    """`parent/0001`, or the number after the highest one there."""
+    parent = Path(parent)
+    numbers = [int(p.name) for p in parent.glob("[0-9]*") if p.name.isdigit()]
+    return parent / f"{max(numbers, default=0) + 1:04d}"
+
+
+def status(path: Path) -> str:
+    """The status in result.json; "unfinished" if there is none."""
+    return str(read_object(path / RESULT).get("status", "unfinished"))
+
+
+def current_status(path: Path) -> str:
+    """ "running" while a process holds the run's lock, else its `status`."""
+    return "running" if is_locked(path) else status(path)
+
+
+def check_run(path: Path) -> None:
+    """Refuses a folder that is not a run. The error suggests a run with a similar name."""
+    if is_run(path):
+        return
+    there = [p for p in path.parent.parent.glob(f"*/*/{CONFIG}") if is_run(p.parent)]
+    inside = newest_first(path)
+    guess = closest(str(path), [str(inside[0])] if inside else sorted(str(p.parent) for p in there))
+    raise KerasdistError(
+        f"{str(path)!r} is not a run: it has no {CONFIG} that kerasdist wrote. Expected the folder "
+        f"of a run.{guess} `kerasdist runs` lists the runs."
+    )
+
+
+def check_finished(path: Path) -> None:
+    """Refuses a run that has not finished."""
+    check_run(path)
+    if not (path / FINAL).is_file():
+        raise KerasdistError(
+            f"The run {str(path)!r} has not finished: it has no {FINAL}. Expected a finished run. "
+            "Train it to the end first."
+        )

@@ -1,0 +1,56 @@
+"""What happens to a step with a NaN or an infinity: it is skipped, or it stops the training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+
+from kerasdist.data.feed import Feed
+from kerasdist.engine.compiled_loop import Outcome
+from kerasdist.errors import DivergedError
+from kerasdist.training.progress.reporter import Reporter
+
+# Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
+MOST_LEFT_OUT = 50
+# Steps in a row that `on_nan="skip"` leaves out.
+MOST_SKIPPED = 10
+
+
+def is_loss_scale(model: keras.Model, outcome: Outcome, left_out: int) -> bool:
+    """Whether only the float16 loss scale was too large: it is halved and the step is left out."""
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    return is_scaled and math.isfinite(outcome.loss) and left_out <= MOST_LEFT_OUT
+
+
+def may_skip(on_nan: str, left_out: int) -> bool:
+    return on_nan == "skip" and left_out <= MOST_SKIPPED
+
+
+def tell_skipped(reporter: Reporter, step: int, outcome: Outcome) -> None:
+    reporter.say(f"left out a step that is not finite, after step {step}")
+    reporter.event("skipped", after_step=step, names=outcome.not_finite)
+
+
+def note(step: int, outcome: Outcome, feed: Feed) -> dict[str, Any]:
+    """The content of nan.json: the step, the replica, and the batch to look at."""
+    return {
+        "step": step,
+        "replica": outcome.replica,
+        "names": outcome.not_finite,
+        "data_pass": feed.epoch,
+        "batch": feed.position,
+        "examples": feed.examples_of_batch(),
+    }
+
+
+def error(step: int, outcome: Outcome) -> DivergedError:
+    where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
+    return DivergedError(
+        f"Step {step} is not finite: its loss is {outcome.loss:g}, and the first bad value is in "
+        f"the {outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "
+        "written. Lower the learning rate, set `clip_norm`, or look at the batch.",
+        step=step,
+        names=outcome.not_finite,
+    )

@@ -1,0 +1,172 @@
+"""The checked options of a training: what to train, on what, how, what to keep, what to show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import keras
+
+from kerasdist.models.precision import check_policy
+from kerasdist.runs.checkpoints.recovery import save_interval
+from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.intervals import Every
+from kerasdist.training import arguments
+from kerasdist.training.plan import Plan
+from kerasdist.training.progress.reporter import Reporter
+
+PathLike: TypeAlias = str | os.PathLike[str]
+"""A path, as text or as `pathlib.Path`."""
+
+ModelLike: TypeAlias = "keras.Model | Callable[[], keras.Model]"
+"""A Keras model, or a function without arguments that returns one."""
+
+
+DeviceLike: TypeAlias = str | int | Sequence[int] | Sequence[str]
+"""Where to train: "auto", a number of devices, indices, names, "cpu" or "cpu:4"."""
+
+DataLike: TypeAlias = Any
+"""Arrays, a `tf.data.Dataset`, a `PyDataset`, a random-access source, a provider, or a generator
+function. TensorFlow and Keras have no types, so no narrower type can be checked: docs/data.md."""
+
+CallbackLike: TypeAlias = "keras.callbacks.Callback | Sequence[keras.callbacks.Callback]"
+"""A Keras callback, or several."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The model to train, or the function that builds it, and the weights to start from."""
+
+    model: ModelLike
+    precision: str | None = None
+    init_from: PathLike | None = None
+
+    @classmethod
+    def checked(
+        cls, model: ModelLike, precision: str | None, init_from: PathLike | None
+    ) -> ModelSource:
+        check_policy(precision)
+        return cls(model, precision, init_from)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The data to train on, the data to validate on, and how to read them."""
+
+    data: DataLike
+    batch_size: int | None = None
+    shuffle: bool | int = True
+    augment: Callable[..., Any] | None = None
+    class_weight: dict[int, float] | None = None
+    allow_nan: bool = False
+    validation_data: DataLike | None = None
+    validation_steps: int | None = None
+
+    @classmethod
+    def checked(cls, data: DataLike, **options: Any) -> DataSource:
+        source = cls(data, **options)
+        arguments.check_counts(validation_steps=source.validation_steps)
+        arguments.check_class_weight(source.class_weight)
+        if source.validation_data is None:
+            return source
+        steps = arguments.capped_steps("validation_steps", source.validation_steps)
+        return cls(data, **{**options, "validation_steps": steps})
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a step is computed, and what happens if its result is not finite."""
+
+    shards: int | None = None
+    deterministic: bool = False
+    jit: bool = False
+    clip_norm: float | None = None
+    ema: float | None = None
+    seed: int | None = None
+    on_nan: str = "stop"
+
+    @classmethod
+    def checked(cls, *, jit: bool | str = False, **options: Any) -> StepOptions:
+        step = cls(jit=arguments.is_on("jit", jit), **options)
+        arguments.check_choices(
+            clip_norm=step.clip_norm, ema=step.ema, on_nan=step.on_nan, seed=step.seed
+        )
+        return step
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run is kept, and how often it is saved.
+
+    Without a `run_dir`, nothing is kept. Only the chief of several workers reads the path. `folder`
+    is the run's folder if the caller has opened it already, as the command line does.
+    """
+
+    run_dir: Path | None = None
+    resume: bool = True
+    save_every: Every = field(default_factory=lambda: save_interval(None))
+    keep: int = 2
+    monitor: str | None = None
+    folder: RunFolder | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        run_dir: PathLike | None = None,
+        *,
+        save_every: int | str | None = None,
+        **options: Any,
+    ) -> RunOptions:
+        path = None if run_dir is None else Path(run_dir)
+        return cls(path, save_every=save_interval(save_every), **options)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.run_dir is not None
+
+    @property
+    def earlier(self) -> Path | None:
+        """The folder that may hold an earlier part of this run."""
+        return self.run_dir if self.resume else None
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """What is shown and written while a training runs."""
+
+    reporter: Reporter
+    log_every: int | None = None
+    summary_every: int | None = None
+    profile: bool | PathLike | None = False
+    log_placement: bool = False
+    tells_end: bool = True
+
+    @classmethod
+    def checked(
+        cls, reporter: Reporter, *, run_dir: PathLike | None, **options: Any
+    ) -> WatchOptions:
+        watching = cls(reporter, **options)
+        arguments.check_counts(log_every=watching.log_every, summary_every=watching.summary_every)
+        is_in_run = watching.profile is True or None
+        arguments.check_folder(run_dir, summary_every=watching.summary_every, profile=is_in_run)
+        return watching
+
+    def silent(self) -> WatchOptions:
+        """For the workers that are not the chief: they show and write nothing."""
+        return WatchOptions(Reporter("silent"))
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """All options of one training. Each part was checked when it was made."""
+
+    source: ModelSource
+    data: DataSource
+    plan: Plan
+    step: StepOptions
+    keeping: RunOptions
+    watching: WatchOptions
+    callbacks: Sequence[keras.callbacks.Callback] = ()

@@ -1,0 +1,120 @@
+"""Model and data of a training, checked together before anything is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from kerasdist.devices.placement import Placement
+from kerasdist.engine.settings import Settings
+from kerasdist.model_files.weights import load_into
+from kerasdist.models import pure, refusals
+from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.precision import check_precision
+from kerasdist.runs import identity
+from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
+from kerasdist.training import arguments
+from kerasdist.training.checked_data import CheckedData, training_data, validation_data
+from kerasdist.training.model_source import built, fresh_seed
+from kerasdist.training.options import TrainingOptions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A built, compiled model and its data, which fit each other; and what was chosen for them."""
+
+    model: keras.Model
+    data: CheckedData
+    validation: CheckedData | None
+    placement: Placement
+    shards: int
+    seed: int
+
+
+def prepare(
+    stack: contextlib.ExitStack, options: TrainingOptions, placement: Placement
+) -> Prepared:
+    """Builds and checks everything. The `stack` closes the data."""
+    source, step, earlier = options.source, options.step, options.keeping.earlier
+    arguments.check_backup(
+        options.callbacks,
+        run_dir=options.keeping.run_dir,
+        steps=options.plan.steps,
+        ema=step.ema,
+        workers=placement.workers,
+    )
+    shards = choose_shards(step.shards, placement, step.deterministic, earlier)
+    fresh = fresh_seed(source.model) if step.seed is None else 0
+    seed = choose_seed(step.seed, fresh, placement, earlier)
+    model = built(source.model, source.precision, seed)
+    ensure_compiled(model)
+    refusals.refuse_unsupported(model)
+    refusals.refuse_bypassed(model, "fit")
+    check_precision(model, source.precision)
+    data = training_data(
+        stack,
+        model,
+        options.data,
+        options.plan,
+        placement,
+        shards=shards,
+        seed=seed,
+        deterministic=step.deterministic,
+    )
+    validation = validation_data(
+        stack,
+        model,
+        options.data,
+        options.plan,
+        placement,
+        shards=shards,
+        batch_size=data.stream.batch_size,
+    )
+    if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
+        report = load_into(model, source.init_from, strict=False)
+        options.watching.reporter.say(report.summary())
+    return Prepared(model, data, validation, placement, shards, seed)
+
+
+def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
+    """What the compiled step depends on."""
+    step, data, validation = options.step, prepared.data, prepared.validation
+    of_validation = data.findings if validation is None else validation.findings
+    return Settings(
+        shards=prepared.shards,
+        seed=prepared.seed,
+        deterministic=step.deterministic,
+        clip_norm=step.clip_norm,
+        ema=step.ema,
+        class_weight=options.data.class_weight,
+        gather_metrics=data.findings.gather_metrics,
+        num_denominators=data.findings.num_denominators,
+        num_test_denominators=of_validation.num_denominators,
+        times_input=options.keeping.is_kept,
+        jit=step.jit,
+        # A callback that looks at every step would take the vectors apart as often.
+        joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
+        state_rules=data.rules,
+        test_state_rules={} if validation is None else validation.rules,
+    )
+
+
+def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
+    """What must not differ when a run is continued: model, data and settings."""
+    step, stream = options.step, prepared.data.stream
+    return {
+        **identity.of_model(prepared.model),
+        **identity.of_data(stream),
+        "batch_size": stream.batch_size,
+        "seed": prepared.seed,
+        "shards": prepared.shards,
+        "deterministic": step.deterministic,
+        "clip_norm": step.clip_norm,
+        "ema": step.ema,
+        "steps_per_epoch": options.plan.steps_per_epoch,
+        "shuffle": options.data.shuffle,
+        **({"jit": True} if step.jit else {}),
+    }

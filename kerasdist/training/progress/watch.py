@@ -1,0 +1,143 @@
+"""What a training shows and measures between two calls of the compiled loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kerasdist.engine.compiled_loop import SECONDS_PER_CALL, Outcome
+from kerasdist.engine.engine import Engine
+from kerasdist.runs.intervals import Every, at_most
+from kerasdist.training.options import WatchOptions
+from kerasdist.training.plan import Plan
+from kerasdist.training.progress.meter import Meter, Reading
+from kerasdist.training.progress.placement_log import PlacementLog
+from kerasdist.training.progress.profile import Profile
+from kerasdist.training.progress.tensorboard import FOLDER, Summaries
+from kerasdist.training.run import Run
+from kerasdist.training.validation import metric_results
+
+
+class Watch:
+    """Display or lines, rates, TensorBoard summaries, a profile, and the placement of operations.
+
+    It also decides how many steps one call takes: signals, logs and callbacks wait for its end.
+    """
+
+    def __init__(self, options: WatchOptions, run: Run):
+        self.reporter = options.reporter
+        self.meter = Meter()
+        self.profile = Profile(_profile_folder(options, run.path), options.reporter)
+        self._run = run
+        self._logging = Every(steps=options.log_every)
+        self._summaries = Summaries(
+            run.path, Every(steps=options.summary_every), options.reporter.warn
+        )
+        self._placement = PlacementLog() if options.log_placement else None
+        self._at_step = self._at_epoch = self.meter.reading()
+        self._seconds_per_step: float | None = None
+        self._compiled: set[bool] = set()
+
+    def close(self) -> None:
+        self._summaries.close()
+        if self._placement is not None:
+            self._placement.close()
+
+    @contextlib.contextmanager
+    def training(self, plan: Plan, engine: Engine) -> Iterator[None]:
+        """Has a display, where there is one, until the training ends."""
+        with self.reporter.training(
+            epochs=plan.epochs,
+            steps=plan.steps,
+            epoch_steps=plan.epoch_steps,
+            read_metrics=lambda: metric_results(engine),
+        ):
+            try:
+                yield
+            finally:
+                self.profile.close()
+
+    def rewind(self, step: int, *, epoch_ended: bool) -> None:
+        """Removes the summaries of steps that will be trained again."""
+        self._summaries.rewind(step, epoch_ended=epoch_ended)
+
+    def is_observed(self, step: int) -> bool:
+        """Whether a step is to be observed for a summary."""
+        return self._summaries.is_due(step)
+
+    def steps_per_call(self, step: int) -> int:
+        """How many steps may follow `step` in one call."""
+        if self._seconds_per_step is None:
+            return 1
+        in_time = max(1, int(SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6)))
+        return at_most(
+            in_time,
+            self.profile.most_steps_per_call,
+            self._logging.steps_left(step),
+            self._summaries.steps_before_due(step),
+        )
+
+    def begin_call(self, *, is_observed: bool) -> None:
+        """Just before a call of the compiled loop."""
+        is_steady = self._seconds_per_step is not None and not is_observed
+        self.profile.begin_call(is_steady=is_steady)
+
+    def end_call(self, seconds: float, outcome: Outcome, *, is_observed: bool) -> None:
+        """Just after it."""
+        if is_observed not in self._compiled:  # This call traced and compiled.
+            self._compiled.add(is_observed)
+            self.meter.restart()
+        elif outcome.num_steps:
+            self.meter.add(outcome.num_steps, outcome.num_examples, outcome.waited)
+            if not is_observed:
+                self._seconds_per_step = seconds / outcome.num_steps
+        self.profile.end_call(outcome.num_steps)
+
+    def step(
+        self, step: int, step_in_epoch: int, outcome: Outcome, learning_rate: float | None
+    ) -> None:
+        """After steps: the log line if one is due, the display, the summary."""
+        if self._logging.is_due(step):
+            rate, seconds = self.meter.rates()
+            self.reporter.step(step, outcome.loss, rate, seconds)
+            rates, self._at_step = self._rates(self._at_step, learning_rate), self.meter.reading()
+            rates["examples_per_second"] = round(rate, 3)
+            self._run.log(kind="step", step=step, loss=outcome.loss, **rates)
+        self.reporter.advance(step, step_in_epoch, self.meter)
+        if outcome.seen is not None and self._run.has_folder():
+            self._summaries.step(step, outcome.seen, self.meter)
+
+    def epoch(
+        self,
+        step: int,
+        epoch: int,
+        epochs: int | None,
+        logs: Mapping[str, Any],
+        learning_rate: float | None,
+    ) -> None:
+        """At the end of an epoch: the line, the log, the summary."""
+        self.reporter.epoch(epoch, epochs, logs)
+        rates, self._at_epoch = self._rates(self._at_epoch, learning_rate), self.meter.reading()
+        self._run.log(kind="epoch", **{"step": step, "epoch": epoch + 1, **rates, **logs})
+        if self._run.has_folder():
+            self._summaries.epoch(step, logs)
+
+    def tell_placement(self) -> None:
+        """Tells once where the operations ran, if that was asked for."""
+        if self._placement is not None:
+            self._placement.tell(self.reporter.say, self._run.path)
+
+    def _rates(self, since: Reading, learning_rate: float | None) -> dict[str, Any]:
+        """The learning rate, and the share of time spent waiting for batches, if measured."""
+        waited = self.meter.reading().since(since).share_waited
+        known = {} if math.isnan(waited) else {"input_wait": round(waited, 4)}
+        return {"learning_rate": learning_rate, **known}
+
+
+def _profile_folder(options: WatchOptions, run: Path | None) -> Path | None:
+    if isinstance(options.profile, bool) or options.profile is None:
+        return run / FOLDER if options.profile and run is not None else None
+    return Path(options.profile).expanduser()

@@ -1,0 +1,145 @@
+"""One training from its options to its history: what `kerasdist.fit` and `kerasdist fit` call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasdist.data.values import translate
+from kerasdist.devices.placement import Placement
+from kerasdist.engine import sums
+from kerasdist.engine.engine import Engine
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
+from kerasdist.models import refusals
+from kerasdist.runs.checkpoints.inherited import of_chief
+from kerasdist.runs.file_names import RESULT
+from kerasdist.training import preparation
+from kerasdist.training.callbacks import Hooks
+from kerasdist.training.loop import Loop
+from kerasdist.training.options import TrainingOptions
+from kerasdist.training.preparation import Prepared
+from kerasdist.training.progress import announcements
+from kerasdist.training.progress.watch import Watch
+from kerasdist.training.run import KeptRun, Run, open_run
+from kerasdist.training.validation import test
+
+
+def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.History:
+    """Trains a model on the devices of `placement`."""
+    if not placement.is_chief:
+        options = dataclasses.replace(options, watching=options.watching.silent())
+    with placement.together(), contextlib.ExitStack() as stack:
+        # 1. Model and data: everything is checked before anything is compiled.
+        prepared = preparation.prepare(stack, options, placement)
+
+        # 2. The run: a folder and its newest checkpoint, or nothing.
+        run = open_run(stack, options, prepared)
+        saved = of_chief(run.load(), placement) if options.keeping.is_kept else None
+
+        # 3. The compiled step, and what watches it.
+        watch = Watch(options.watching, run)
+        stack.callback(watch.close)
+        stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
+        engine = Engine(prepared.model, placement, preparation.settings(options, prepared))
+        plan = options.plan.over(prepared.data.stream.num_batches)
+        hooks = Hooks(
+            engine, options.callbacks, epochs=plan.epochs, steps=plan.epoch_steps, verbose=0
+        )
+        loop = Loop(engine, prepared.data.feed, plan, hooks, run, watch, on_nan=options.step.on_nan)
+        _announce(options, prepared, run)
+
+        # 4. Epochs.
+        with _guarded(engine, run, loop), _listening(loop, options), watch.training(plan, engine):
+            loop.begin(saved)
+            while loop.has_epochs_left():
+                logs = loop.train_epoch()
+                loop.end_epoch(logs | _validate(options, prepared, engine, hooks, watch))
+            loop.end()
+        return _finish(options, engine, run, loop, hooks, watch)
+
+
+def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
+    reporter, data = options.watching.reporter, prepared.data
+    if isinstance(run, KeptRun):
+        lines = announcements.beginning(
+            run.path,
+            model=prepared.model,
+            devices=prepared.placement.titles,
+            stream=data.stream,
+            validation=None if prepared.validation is None else prepared.validation.stream,
+            source=run.dataset,
+        )
+        reporter.say("\n".join(lines))
+    note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    if note is not None:
+        reporter.say(note)
+
+
+def _validate(
+    options: TrainingOptions, prepared: Prepared, engine: Engine, hooks: Hooks, watch: Watch
+) -> dict[str, Any]:
+    """The metrics of the validation data, named as Keras names them."""
+    if prepared.validation is None:
+        return {}
+    show = watch.reporter.validation if watch.reporter.has_display else None
+    results = test(
+        engine,
+        prepared.validation.feed,
+        options.data.validation_steps,
+        hooks,
+        use_ema=bool(options.step.ema),
+        show=show,
+    )
+    return {f"val_{name}": value for name, value in results.items()}
+
+
+@contextlib.contextmanager
+def _listening(loop: Loop, options: TrainingOptions) -> Iterator[None]:
+    """A run that is kept is saved before SIGTERM or Ctrl-C ends it."""
+    with loop.signals.watching() if options.keeping.is_kept else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _guarded(engine: Engine, run: Run, loop: Loop) -> Iterator[None]:
+    """However the training ends, the caller's model has the newest values."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        told = translate(error)
+        if told is None:
+            raise
+        raise _failed(told) from None
+    except KerasdistError as error:
+        raise _failed(error) from error.__cause__
+    finally:
+        engine.state.write_back()
+        run.stop(has_page=loop.at.epoch > 0)
+
+
+def _failed(error: KerasdistError) -> KerasdistError:
+    """The error of a run that had started. The command line's exit code depends on that."""
+    if isinstance(error, (DivergedError, RunFailedError)):
+        return error
+    return RunFailedError(str(error))
+
+
+def _finish(
+    options: TrainingOptions, engine: Engine, run: Run, loop: Loop, hooks: Hooks, watch: Watch
+) -> keras.callbacks.History:
+    history = hooks.history
+    history.ema_weights = engine.ema_weights() if options.step.ema else None
+    history.profile = watch.profile.split
+    run.finish(engine.model, loop.result(), history.ema_weights)
+    if isinstance(run, KeptRun) and options.watching.tells_end:
+        result = json.loads((run.path / RESULT).read_text())
+        lines = announcements.ending(run.path, result, monitor=options.keeping.monitor)
+        watch.reporter.say("\n".join(lines))
+    engine.placement.wait()
+    return history

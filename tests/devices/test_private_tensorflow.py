@@ -1,0 +1,166 @@
+"""Each private TensorFlow name still does what kerasdist needs."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from kerasdist.devices import private_tensorflow
+from kerasdist.devices.ports import free_ports
+from tests.devices.real_workers import environment, finish
+
+STARTED = """
+from kerasdist.devices import private_tensorflow
+import tensorflow as tf
+print(private_tensorflow.has_started())
+tf.config.list_logical_devices()
+print(private_tensorflow.has_started())
+"""
+
+
+def test_whether_tensorflow_has_started():
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True"]
+
+
+ONEDNN = """
+from kerasdist.devices import private_tensorflow
+print(private_tensorflow.uses_onednn())
+"""
+
+
+def test_whether_onednn_is_used():
+    assert isinstance(private_tensorflow.uses_onednn(), bool)
+    done = subprocess.run(
+        [sys.executable, "-c", ONEDNN],
+        env=environment(TF_ENABLE_ONEDNN_OPTS="0"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("is_silenced", [False, True])
+def test_the_warning_about_retracing_is_silenced(is_silenced, caplog):
+    function = tf.function(lambda x: x)
+    if is_silenced:
+        private_tensorflow.silence_retracing_warning(function)
+    logger = logging.getLogger("tensorflow")
+    caplog.set_level(logging.WARNING, "tensorflow")
+    logger.addHandler(caplog.handler)
+    try:
+        for i in range(8):
+            function(i)  # Each Python number is traced again.
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert ("triggered tf.function retracing" in caplog.text) is not is_silenced
+
+
+def test_the_inputs_of_a_dataset():
+    numbers = tf.data.Dataset.range(3)
+    assert [kind(d) for d in private_tensorflow.inputs_of(numbers.batch(2))] == [kind(numbers)]
+    assert len(private_tensorflow.inputs_of(tf.data.Dataset.zip(numbers, numbers))) == 2
+    assert len(private_tensorflow.inputs_of(numbers)) == 0
+
+
+def kind(dataset):
+    return type(dataset).__name__
+
+
+def test_ids_of_variables_differ():
+    first, second = tf.Variable(1.0, name="same"), tf.Variable(1.0, name="same")
+    assert private_tensorflow.id_of(first) == private_tensorflow.id_of(first)
+    assert private_tensorflow.id_of(first) != private_tensorflow.id_of(second)
+
+
+def test_a_trace_of_the_profiler_is_read(tmp_path):
+    tf.profiler.experimental.start(str(tmp_path))
+    tf.linalg.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()
+    tf.profiler.experimental.stop()
+    (path,) = tmp_path.rglob("*.xplane.pb")
+    space = private_tensorflow.read_trace(path.read_bytes())
+    assert any(line.events for plane in space.planes for line in plane.lines)
+
+
+def test_collected_nodes_name_their_devices():
+    @tf.function
+    def added(x):
+        with tf.device("CPU:1"):
+            return tf.cumsum(x)
+
+    private_tensorflow.collect_graphs()
+    try:
+        added(tf.ones((2, 2)))
+        nodes = list(private_tensorflow.collected_nodes())
+    finally:
+        private_tensorflow.stop_collecting_graphs()
+    devices = {node.device for node in nodes if node.op == "Cumsum"}
+    assert [device.rpartition("device:")[2] for device in devices] == ["CPU:1"]
+    added(tf.ones((3, 3)))  # Not collected any more.
+    assert not list(private_tensorflow.collected_nodes())
+
+
+WORKER = """
+import os, sys, time
+import tensorflow as tf
+from kerasdist.devices import private_tensorflow
+
+index, hosts = int(sys.argv[1]), sys.argv[2].split(",")
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+private_tensorflow.watch_workers(2, heartbeat_seconds=20, start_seconds=60)
+resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+    tf.train.ClusterSpec({"worker": hosts}), task_type="worker", task_id=index, rpc_layer="grpc"
+)
+with private_tensorflow.chosen_worker_devices(lambda: ("CPU:1", "CPU:2")):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+print("devices", [name[-5:] for name in strategy.extended.worker_devices], flush=True)
+
+@tf.function
+def total():
+    add = lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0))
+    return strategy.reduce("mean", strategy.run(add), axis=None)
+
+print("replicas", float(total()), flush=True)
+if index:
+    time.sleep(2)  # Until the other worker waits: only then does its error have the message.
+    private_tensorflow.fail_other_workers("the disk is full")
+    os.read(0, 1)
+else:
+    try:
+        total()
+    except tf.errors.OpError as error:
+        print("told", "the disk is full" in str(error), flush=True)
+os._exit(0)
+"""
+
+
+def test_workers_with_chosen_devices_tell_each_other_of_errors():
+    hosts = ",".join(f"localhost:{port}" for port in free_ports(2))
+    own = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(i), hosts],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    first, second = (finish(process, 120)[0].splitlines() for process in own)
+    expected = ["devices ['CPU:1', 'CPU:2']", "replicas 4.0"]
+    assert [line for line in first if line.startswith(("devices", "replicas", "told"))] == [
+        *expected,
+        "told True",
+    ]
+    assert [line for line in second if line.startswith(("devices", "replicas"))] == expected

@@ -1,0 +1,101 @@
+"""The reports that `kerasdist fit` writes."""
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasdist
+from kerasdist.evaluation import examples
+from kerasdist.reports import page
+from kerasdist.training import api
+from tests import classifier_recipe
+from tests.reports.pages import decoded, html_of
+
+
+def test_fit_leaves_the_confusion_and_the_worst_and_best_examples(run):
+    found = json.loads((run / "evaluation.json").read_text())
+    data = kerasdist.load_recipe(run / "config.json").build_data("validation")
+    outputs = np.asarray(kerasdist.predict(run, data), np.float64)  # of final.keras: the average
+    powers = np.exp(outputs)
+    shares = powers / powers.sum(axis=-1, keepdims=True)
+    labels, answers = data["label"], outputs.argmax(axis=-1)
+    losses = -np.log(shares[np.arange(100), labels])
+    matrix = np.zeros((3, 3), int)
+    np.add.at(matrix, (labels, answers), 1)
+    assert found["confusion"] == matrix.tolist()
+    assert (found["examples"], found["is_whole"], found["steps"]) == (100, True, 21)
+    order = np.argsort(losses)
+    names = ("low", "middle", "high")
+    for kind, expected in (("worst", order[::-1][:8]), ("best", order[:8])):
+        assert [e["position"] for e in found[kind]] == expected.tolist()
+        for example, i in zip(found[kind], expected, strict=True):
+            assert (example["label"], example["answer"]) == (names[labels[i]], names[answers[i]])
+            assert example["loss"] == pytest.approx(losses[i], rel=1e-4)
+            assert example["probability"] == pytest.approx(shares[i].max(), rel=1e-4)
+            assert example["label_probability"] == pytest.approx(shares[i, labels[i]], rel=1e-4)
+            picture = decoded(base64.b64decode(example["png"]))
+            assert (picture == data["image"][i]).all()
+    text = (run / "report.html").read_text()
+    assert text.count("<img ") == 16
+    assert "<h2>Confusion matrix</h2>" in text
+
+
+def test_fit_says_where_its_report_is(run, command, tmp_path):
+    recipe = classifier_recipe.write(tmp_path / "small")
+    done = command("fit", recipe, "--epochs", 1)
+    assert (done.code, done.err) == (0, "")
+    assert any("runs/small/0001" in line and "report.html" in line for line in done.lines)
+
+
+def test_examples_that_cannot_be_had_do_not_fail_a_run(command, tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("no examples today\nmore")
+
+    monkeypatch.setattr(examples, "evaluate", broken)
+    recipe = classifier_recipe.write(tmp_path / "small")
+    done = command("fit", recipe, "--epochs", 1, "--quiet", "--run-dir", "run")
+    assert done.code == 0
+    assert "no confusion matrix and no examples: no examples today" in done.err
+    assert "more" not in done.err
+    assert json.loads(Path("run/result.json").read_text())["status"] == "finished"
+    assert '<span class="badge finished">' in Path("run/report.html").read_text()
+
+
+def test_a_report_that_cannot_be_written_is_said_and_does_not_fail_a_run(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(page, "render", lambda run: 1 / 0)
+    recipe = classifier_recipe.write(tmp_path / "small")
+    done = command("fit", recipe, "--epochs", 1, "--quiet", "--run-dir", "run")
+    assert done.code == 0
+    assert "report.html could not be written" in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [(KeyboardInterrupt(), 130, "interrupted"), (RuntimeError("broken"), 1, "failed")],
+)
+def test_a_run_that_stops_has_a_report(command, tmp_path, monkeypatch, error, code, status):
+    def stop(*_, **__):
+        raise error
+
+    monkeypatch.setattr(api, "fit", stop)
+    recipe = classifier_recipe.write(tmp_path / "small")
+    done = command("fit", recipe, "--run-dir", "run")
+    assert done.code == code
+    assert f'<span class="badge {status}">' in Path("run/report.html").read_text()
+
+
+def test_the_command_of_the_page_goes_on(run, command, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    text = html_of(copy)
+    (line,) = re.findall(r"<pre>kerasdist (fit .* --run-dir .*)</pre>", text)
+    assert line.endswith("--epochs 6")
+    assert command(*line.split(), "--quiet").code == 0
+    assert json.loads((copy / "result.json").read_text())["epochs"] == 6
+    assert "after step 42" in (copy / "report.html").read_text()

@@ -1,0 +1,68 @@
+"""The files around the package agree with each other: settings, CI, the sdist, the version."""
+
+import itertools
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import kerasdist
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def included():
+    return PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+
+
+def test_the_files_of_the_sdist_exist():
+    for name in included():
+        assert (ROOT / name.strip("/")).exists(), name
+
+
+def test_the_sdist_holds_every_file_of_the_project():
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a clone: git says which files belong to the project")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    tracked = {f"/{name.split('/')[0]}" for name in listed.stdout.splitlines()}
+    assert tracked - {"/pyproject.toml"} <= set(included())  # pyproject.toml is always there.
+
+
+def test_ci_runs_the_script_that_contributors_run():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.findall(r"run: (.*)", workflow) == ["bash .ci/run"]
+    assert 'python-version: "3.11"' in workflow
+
+
+@pytest.mark.parametrize("script", ["run", "full"])
+def test_the_commands_of_a_script_are_in_contributing(script):
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    assert f"`bash .ci/{script}`" in guide
+    lines = (ROOT / ".ci" / script).read_text().splitlines()
+    commands = [line for line in lines if re.search(r"pytest|harness|^ruff|^mypy", line)]
+    assert len(commands) >= 3
+    for command in commands:
+        assert f"`{command.removesuffix(' .')}`" in guide
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {kerasdist.__version__}\n" in citation
+
+
+def test_hooks_call_the_tools_of_the_environment():
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"repo: (.*)", hooks) == ["local"]
+    assert set(re.findall(r"language: (.*)", hooks)) == {"system"}
+
+
+def test_warnings_are_errors_and_every_excuse_has_a_reason():
+    filters = PROJECT["tool"]["pytest"]["ini_options"]["filterwarnings"]
+    assert filters[0] == "error"
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    for before, line in itertools.pairwise(lines):
+        if line.strip().startswith('"ignore:'):
+            assert before.strip().startswith("#"), line
