@@ -197,7 +197,7 @@ def test_which_chooses_the_model(command, run, alone, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of texts"),
+        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of strings"),
         ('return {"speaker": [', "return ([", "Received list from the recipe's `build_groups`"),
     ],
 )
