@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.losses import SmoothedCrossentropy
-    from kerasdist.models.optimizer_config import OptimizerConfig, count_steps
-    from kerasdist.models.optimizers import optimizer
-    from kerasdist.models.schedules import schedule
+    from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
+    from kerasdist.models.optimizers.factory import optimizer
+    from kerasdist.models.optimizers.schedules import schedule
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
     from kerasdist.training.api import evaluate, fit, predict
@@ -39,10 +39,10 @@ _HOMES = {
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",
-    "OptimizerConfig": "models.optimizer_config",
-    "count_steps": "models.optimizer_config",
-    "optimizer": "models.optimizers",
-    "schedule": "models.schedules",
+    "OptimizerConfig": "models.optimizers.config",
+    "count_steps": "models.optimizers.config",
+    "optimizer": "models.optimizers.factory",
+    "schedule": "models.optimizers.schedules",
     "Recipe": "recipes.recipe",
     "load_recipe": "recipes.recipe",
 }

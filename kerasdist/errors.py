@@ -1,8 +1,17 @@
-"""The exceptions that kerasdist raises on purpose."""
+"""The exceptions that kerasdist raises on purpose, and the pieces of their messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# Lines that Keras and TensorFlow put around the message of a layer.
+_FRAME = ("Exception encountered when", "in user code:", "File ", "Arguments received")
 
 
 class KerasdistError(Exception):
-    """Something the caller can fix: the message says what was received, expected, and to do.
+    """An error that the caller can fix. The message says what happened and what to do.
 
     Example:
         >>> from kerasdist import KerasdistError
@@ -12,7 +21,7 @@ class KerasdistError(Exception):
 
 
 class DivergedError(KerasdistError):
-    """A loss, gradient or state became NaN or infinite; nothing of that step was written."""
+    """A loss, gradient or state became NaN or infinite. Nothing of that step was written."""
 
     def __init__(self, message: str, *, step: int, names: tuple[str, ...]):
         super().__init__(message)
@@ -21,7 +30,7 @@ class DivergedError(KerasdistError):
 
 
 class InexactLossError(KerasdistError):
-    """A loss that depends on how a batch is cut, where it would be cut.
+    """The loss depends on how a batch is split, and the batch would be split into shards.
 
     Example:
         >>> from kerasdist import InexactLossError, KerasdistError
@@ -31,7 +40,7 @@ class InexactLossError(KerasdistError):
 
 
 class RunFailedError(KerasdistError):
-    """A run that had started could not continue; what it had saved is kept.
+    """A run started and could not continue. Everything it saved is kept.
 
     Example:
         >>> from kerasdist.errors import KerasdistError, RunFailedError
@@ -41,7 +50,7 @@ class RunFailedError(KerasdistError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none.
+    """Returns the first line of an error's message, or the error's type if it has no message.
 
     Example:
         >>> first_line(ValueError("bad shape\\nwith a long story")), first_line(ValueError())
@@ -51,9 +60,26 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def closest(name: str, known) -> str:
-    """` Did you mean 'x'?` when a known name is near, else nothing."""
-    from difflib import get_close_matches
+def keras_reason(error: BaseException) -> str:
+    """Returns the line of an error from Keras that says what is wrong, or "" without a message.
 
+    Leaves out what Keras and TensorFlow add: frames, colors and names of nodes.
+
+    Example:
+        >>> keras_reason(ValueError("Exception encountered when calling A.call().\\n\\nbad shape"))
+        'bad shape'
+    """
+    text = re.sub(r"\x1b\[[0-9;]*m|{{.*?}}", "", str(error)).split("Error encountered:")[-1]
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if line and not line.startswith(_FRAME)), "")
+
+
+def closest(name: object, known: Iterable[object]) -> str:
+    """Returns ` Did you mean 'x'?` if a known name is similar, else an empty string.
+
+    Example:
+        >>> closest("lable", ["image", "label"])
+        " Did you mean 'label'?"
+    """
     near = get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -15,8 +15,9 @@ from kerasdist.data.order import own_rows
 from kerasdist.data.streams import Stream
 from kerasdist.data.values import checker
 from kerasdist.devices.placement import Share
-from kerasdist.models.contract import has_unread, only_read
-from kerasdist.models.inspection import Labels, check_shapes
+from kerasdist.models.fields import has_unread, only_read
+from kerasdist.models.inspection import check_shapes
+from kerasdist.models.value_checks import Labels
 
 
 @dataclass(frozen=True)

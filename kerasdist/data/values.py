@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from kerasdist.data.batches import Batch
 from kerasdist.errors import KerasdistError
-from kerasdist.models.contract import fields_read, targets_read
-from kerasdist.models.inspection import Labels, label_message, not_finite_message, sizes_message
+from kerasdist.models.fields import fields_read, targets_read
+from kerasdist.models.value_checks import Labels, label_message, not_finite_message, sizes_message
 
 # Stands around kerasdist's message in the longer message of a failed TensorFlow assertion.
 _MARK = "kerasdist-check:"

@@ -25,7 +25,7 @@ from kerasdist.engine.shards import Cut, Piece, Seeds
 from kerasdist.engine.state import State, vectors
 from kerasdist.models import pure
 from kerasdist.models.class_weights import weigh_classes
-from kerasdist.models.contract import Example, read
+from kerasdist.models.fields import Example, read
 
 
 class Engine:

@@ -14,7 +14,7 @@ from kerasdist.devices.worker import Workers
 from kerasdist.engine.shards import leaves
 from kerasdist.engine.state import State
 from kerasdist.models import pure
-from kerasdist.models.contract import fields_read, read
+from kerasdist.models.fields import fields_read, read
 
 IMAGES_A_REPLICA = 4
 _CHANNELS = (1, 3, 4)

@@ -12,7 +12,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine import sums
 from kerasdist.engine.sums import SMALL
 from kerasdist.models import pure
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 from kerasdist.models.state_rules import MEAN, SAME, SUM
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
-from kerasdist.models.contract import read, targets_read
+from kerasdist.models.fields import read, targets_read
 
 _CATEGORICAL = {
     keras.losses.sparse_categorical_crossentropy,

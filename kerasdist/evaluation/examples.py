@@ -23,7 +23,7 @@ from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.evaluation.classes import Classes, classes_of_run, likeliest
-from kerasdist.models.contract import fields_read, targets_read
+from kerasdist.models.fields import fields_read, targets_read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import keras
 
+import kerasdist.optimizers  # noqa: F401 - registers classes that a saved model may name
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.model_files.weights import load_into
 from kerasdist.models import inspection, pure

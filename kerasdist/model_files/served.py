@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from kerasdist.errors import first_line
 from kerasdist.models import pure
-from kerasdist.models.contract import Model, named_leaves, read
+from kerasdist.models.contract import Model
+from kerasdist.models.fields import named_leaves, read
 
 # A loaded file. It takes arrays in the order of the inputs, and returns the flat outputs.
 Runtime = Callable[[Sequence[np.ndarray]], list[np.ndarray]]

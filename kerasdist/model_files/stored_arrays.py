@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.trust import first_foreign
+from kerasdist.models.foreign_code import first_foreign
 from kerasdist.runs.file_names import BEST, FINAL
 from kerasdist.runs.trained_model import CONFIG_MEMBER, WEIGHTS_MEMBER
 

@@ -1,15 +1,15 @@
-"""Class weights as weights of examples, as Keras applies them."""
+"""Turns class weights into sample weights, as Keras does."""
 
 from __future__ import annotations
 
 import keras
 import tensorflow as tf
 
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 
 
 def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:
-    """Multiplies the sample weights by the weight of each example's class, as Keras does."""
+    """Multiplies each example's sample weight by the weight of its class."""
     if not class_weight:
         return example
     y = tf.convert_to_tensor(example.y)
@@ -18,7 +18,7 @@ def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Ex
     elif y.shape.rank > 1:
         y = tf.squeeze(y, axis=-1)
     table = [class_weight.get(i, 1.0) for i in range(max(class_weight) + 1)]
-    # Classes past the table weigh 1.
+    # Classes beyond the table have the weight 1.
     y = tf.cast(y, tf.int64)
     known = tf.minimum(y, len(table) - 1)
     weights = tf.gather(tf.constant(table, keras.config.floatx()), known)

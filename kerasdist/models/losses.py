@@ -1,20 +1,21 @@
-"""A loss that Keras lacks."""
+"""A loss that Keras does not have: cross-entropy of class numbers with label smoothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 
 @keras.saving.register_keras_serializable("kerasdist")
 class SmoothedCrossentropy(keras.losses.Loss):
-    """Cross-entropy of logits with class numbers, of which a part goes to all classes equally.
+    """Cross-entropy of logits with class numbers, with label smoothing.
 
     Args:
-        label_smoothing: The part of a label that goes to all classes equally.
-        **kwargs: Of every Keras loss.
+        label_smoothing: The part of a label that is spread over all classes equally.
+        **kwargs: Arguments of every Keras loss.
 
     Example:
         >>> import kerasdist
@@ -29,9 +30,9 @@ class SmoothedCrossentropy(keras.losses.Loss):
         super().__init__(**kwargs)
         self.label_smoothing = label_smoothing
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         y_pred = ops.convert_to_tensor(y_pred)
-        # In float32 at least: half precision is too coarse for probabilities.
+        # At least float32: half precision is too coarse for probabilities.
         wide = keras.backend.result_type(y_pred.dtype, "float32")
         logs = ops.log_softmax(ops.cast(y_pred, wide))
         classes = ops.shape(logs)[-1]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
-from kerasdist.models.trust import first_foreign
+from kerasdist.models.foreign_code import first_foreign
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:

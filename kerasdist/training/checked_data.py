@@ -16,8 +16,9 @@ from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, refusals
-from kerasdist.models.additive_loss import state_rules
 from kerasdist.models.inspection import Findings
+from kerasdist.models.value_checks import check_arrays
+from kerasdist.models.verdicts import state_rules
 from kerasdist.training.options import DataSource
 from kerasdist.training.plan import Plan
 
@@ -55,7 +56,7 @@ def inspect(
         )
     findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
     if stream.arrays is not None:
-        inspection.check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
+        check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
     return findings
 
 

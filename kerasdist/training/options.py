@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import keras
 
-from kerasdist.models import inspection
+from kerasdist.models.precision import check_policy
 from kerasdist.runs.checkpoints.recovery import save_interval
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.intervals import Every
@@ -48,7 +48,7 @@ class ModelSource:
     def checked(
         cls, model: ModelLike, precision: str | None, init_from: PathLike | None
     ) -> ModelSource:
-        inspection.check_policy(precision)
+        check_policy(precision)
         return cls(model, precision, init_from)
 
 

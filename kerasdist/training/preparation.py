@@ -11,8 +11,9 @@ import keras
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
 from kerasdist.model_files.weights import load_into
-from kerasdist.models import inspection, pure, refusals
+from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.training import arguments
@@ -52,7 +53,7 @@ def prepare(
     ensure_compiled(model)
     refusals.refuse_unsupported(model)
     refusals.refuse_bypassed(model, "fit")
-    inspection.check_precision(model, source.precision)
+    check_precision(model, source.precision)
     data = training_data(
         stack,
         model,

@@ -9,7 +9,7 @@ from kerasdist.data.preparation import part_of
 from kerasdist.data.streams import open_stream
 from kerasdist.devices.placement import Placement, Share
 from kerasdist.engine.shards import Cut
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 
 SHARES = [(n, shards, workers) for n in (1, 2, 3, 5, 16) for shards, workers in ((4, 2), (12, 3))]
 

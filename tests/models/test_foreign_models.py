@@ -691,9 +691,9 @@ def normalised(**options):
         (
             4,
             {},
-            "Note: BatchNormalization ('norm') takes its statistics over each of 4 shards, only 2",
+            "Note: BatchNormalization ('norm') takes its statistics over each of 4 shards (only 2",
         ),
-        (2, {}, "over each of 2 shards, only 4 of a batch's 8 examples"),
+        (2, {}, "over each of 2 shards (only 4 of a batch's 8 examples"),
         (1, {}, None),
         (4, {"trainable": False}, None),
     ],

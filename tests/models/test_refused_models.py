@@ -11,7 +11,7 @@ from tests.bad_input import LABELS, Fields, X, Y, batches, dataset, refusal, reg
 
 def test_a_model_that_is_not_compiled(not_compiled):
     message = refusal(keras.Sequential([keras.layers.Dense(1)]), (X, Y))
-    assert "'Sequential', which is not compiled" in message
+    assert "'Sequential' is not compiled" in message
     assert "model.compile(optimizer=..., loss=...)" in message
 
 
@@ -19,7 +19,7 @@ def test_a_model_compiled_without_a_loss(not_compiled):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd")
     message = refusal(model, (X, Y))
-    assert "'Sequential' without a loss" in message
+    assert "'Sequential' has no loss" in message
     assert "compute_loss" in message
 
 
@@ -34,7 +34,7 @@ def test_a_model_that_overrides_a_step(method, not_compiled):
     model = model_class([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     message = refusal(model, (X, Y))
-    assert f"'Own', which overrides `{method}`" in message
+    assert f"'Own' overrides `{method}`" in message
     assert "Override `compute_loss(" in message
 
 
@@ -83,7 +83,7 @@ def test_synchronized_batch_normalization(not_compiled):
     model = keras.Sequential([keras.layers.Dense(2), inner])
     model.compile("sgd", "mse")
     message = refusal(model, (X, Y))
-    assert "'norm' with `synchronized=True`" in message
+    assert "'norm' has `synchronized=True`" in message
     assert "Set it to False" in message
 
 

@@ -27,7 +27,8 @@ from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices.names import logical_cpus_if_more
-from kerasdist.models.contract import Model, ensure_compiled, read
+from kerasdist.models.contract import Model, ensure_compiled
+from kerasdist.models.fields import read
 from kerasdist.training import api
 from kerasdist.training.progress.profile import Split
 

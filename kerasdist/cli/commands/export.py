@@ -18,7 +18,7 @@ from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import reason
-from kerasdist.models.contract import read
+from kerasdist.models.fields import read
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.catalog import read_config

@@ -13,7 +13,8 @@ from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
 from kerasdist.model_files.loading import load
-from kerasdist.models.contract import Model, fields_read, read
+from kerasdist.models.contract import Model
+from kerasdist.models.fields import fields_read, read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture

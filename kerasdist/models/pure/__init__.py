@@ -1,15 +1,15 @@
 """A Keras model, its loss, metrics and optimizer as pure functions of their state.
 
-The only place that uses private Keras names; `tests/test_pure.py` has a test for each, which fails
-when Keras changes it. Seen with Keras 3.15.1 on TensorFlow 2.21.
+Only this folder uses private Keras names. `tests/models/pure/` has a test for each of them, which
+fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
-from kerasdist.models.pure.alike import rows_alike
 from kerasdist.models.pure.forward import Forward, apply_gradients, forward, predict, update_metrics
 from kerasdist.models.pure.introspection import (
     REFUSED_OPTIMIZERS,
     adds_up,
     all_layers,
+    compilation,
     compiled_metrics,
     get_mask,
     has_own_loss,
@@ -26,6 +26,7 @@ from kerasdist.models.pure.introspection import (
     wants_batches,
 )
 from kerasdist.models.pure.patches import Shard, Tensors, patched, tracing
+from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
 from kerasdist.models.pure.variables import (
     Parts,
     adopt,
@@ -43,6 +44,7 @@ from kerasdist.models.pure.vectors import Joined, join
 
 __all__ = [
     "REFUSED_OPTIMIZERS",
+    "Draws",
     "Forward",
     "Joined",
     "Parts",
@@ -56,6 +58,7 @@ __all__ = [
     "build",
     "build_optimizer",
     "call",
+    "compilation",
     "compiled_metrics",
     "dtype_policy",
     "forward",
@@ -72,7 +75,7 @@ __all__ = [
     "patched",
     "predict",
     "preprocesses",
-    "rows_alike",
+    "repeated_rows",
     "set_mask",
     "share_global_seed_generator",
     "sparse_label_outputs",

@@ -10,26 +10,32 @@ import keras
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 from kerasdist.models.pure.introspection import overrides
 from kerasdist.models.pure.patches import Shard, Tensors, tracing
 from kerasdist.models.pure.variables import Parts, call, is_seed
 
+# Values of the trainable variables, the other variables and the seed generators.
+State = tuple[Tensors, Tensors, Tensors]
+# Variables with the values they have inside a StatelessScope.
+_Mapping = list[tuple[keras.Variable, tf.Tensor]]
+Watch = Callable[[tf.Tensor], None]
+
 
 class _Scope(keras.StatelessScope):
-    """A StatelessScope in which a trainable variable assigned in `call` is a new leaf.
+    """A StatelessScope in which a trainable variable that `call` assigns becomes a new leaf.
 
-    As with real variables: the gradient is with respect to the value it was given.
+    As with real variables, the gradient is taken with respect to the assigned value.
     """
 
-    def __init__(self, mapping: list, leaves: set[int], watch: Callable | None):
+    def __init__(self, mapping: _Mapping, leaves: set[int], watch: Watch | None):
         super().__init__(mapping, collect_losses=True)
         self._leaves = leaves
         self._watch = watch
         self._known = {id(variable) for variable, _ in mapping}
         self.outside: dict[int, keras.Variable] = {}
 
-    def add_update(self, update: tuple[Any, tf.Tensor]) -> None:
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
         variable, value = update
         if id(variable) not in self._known:
             self.outside[id(variable)] = variable
@@ -44,8 +50,8 @@ class _Scope(keras.StatelessScope):
 class Forward:
     """The result of a forward pass over one shard: values, and what the pass changed.
 
-    `outside` are variables that the pass assigned and that are not in `Parts`: their new values are
-    lost.
+    `outside` holds variables that the pass assigned and that are not in `Parts`. Their new values
+    are lost.
     """
 
     outputs: Any
@@ -64,20 +70,19 @@ class Forward:
 def forward(
     model: keras.Model,
     roles: Parts,
-    state: tuple[Tensors, Tensors, Tensors],
+    state: State,
     example: Example,
     *,
     shard: Shard,
     training: bool,
     with_metrics: bool,
-    watch: Callable | None = None,
-    change_outputs: Callable | None = None,
+    watch: Watch | None = None,
+    change_outputs: Callable[[Any], Any] | None = None,
 ) -> Forward:
-    """Runs model, loss and metrics over a shard. Metrics start from zero: they are deltas.
+    """Runs model, loss and metrics over a shard. Metrics start from zero: the results are deltas.
 
-    `state` holds values of the trainable variables, the other ones and the seed generators;
-    `watch` is called with a value that the pass itself gives to a trainable variable,
-    `change_outputs` with the outputs, before the loss gets what it returns.
+    `watch` is called with each value that the pass assigns to a trainable variable. The loss and
+    the metrics get what `change_outputs` returns for the model's outputs.
     """
     zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
     mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
@@ -87,7 +92,7 @@ def forward(
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
-        # Stale ids of an earlier trace's losses could match new tensors.
+        # Ids of losses from an earlier trace could match new tensors.
         model._clear_losses()
         outputs = call(model, example.args, training)
         if change_outputs is not None:
@@ -102,7 +107,7 @@ def forward(
                 sample_weight=example.sample_weight,
                 training=training,
             )
-            # As `update_state(loss, sample_weight=count)`, which takes seven more operations.
+            # The same as `update_state(loss, sample_weight=count)`, with seven operations fewer.
             tracker = model._loss_tracker
             count = tf.cast(shard.num_examples, tracker.dtype)
             tracker.total.assign(tf.cast(loss, tracker.dtype) * count)
@@ -123,7 +128,7 @@ def forward(
 
 
 def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-    """New values by variable id, in the variables' shapes, which a graph may not infer."""
+    """New values by variable id, with the variables' shapes, which a graph may not infer."""
     changed = {}
     for variable in (*roles.trainable, *roles.other):
         value = scope.get_current_value(variable)
@@ -134,7 +139,7 @@ def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[i
     return changed
 
 
-def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
+def _mapping(roles: Parts, state: State) -> _Mapping:
     trainable, other, seeds = state
     return [
         *zip(roles.trainable, trainable, strict=True),
@@ -143,10 +148,8 @@ def _mapping(roles: Parts, state: tuple[Tensors, Tensors, Tensors]) -> list:
     ]
 
 
-def predict(
-    model: keras.Model, roles: Parts, state: tuple[Tensors, Tensors, Tensors], example: Example
-) -> Forward:
-    """The model's outputs, and what its `call` changed; no loss and no metrics."""
+def predict(model: keras.Model, roles: Parts, state: State, example: Example) -> Forward:
+    """Runs the model alone, without loss and metrics."""
     mapping = _mapping(roles, state)
     with _Scope(mapping, set(), None) as scope:
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
@@ -165,16 +168,17 @@ def predict(
 def update_metrics(
     model: keras.Model, roles: Parts, values: Tensors, example: Example, outputs: Any
 ) -> list[tf.Tensor]:
-    """`compute_metrics` on a whole global batch, for metrics that do not add up over shards."""
+    """Updates the metrics on a whole global batch, if they do not add up over shards."""
     mapping = list(zip(roles.metrics, values, strict=True))
     with _Scope(mapping, set(), None) as scope:
         model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
     lost = [v for v in scope.outside.values() if not is_seed(v)]
     if lost:
         raise KerasdistError(
-            f"A metric of {type(model).__name__!r} assigns the variable {lost[0].path!r}, which is "
-            "not its own. Expected variables of the metric: others would keep their values. Make "
-            "it with `self.add_variable(...)` in a class derived from `keras.metrics.Metric`."
+            f"A metric of {type(model).__name__!r} assigns the variable {lost[0].path!r}, which "
+            "does not belong to the metric. Expected variables of the metric only: the new value "
+            "of another variable would be lost. Make the variable with `self.add_variable(...)` in "
+            "a class derived from `keras.metrics.Metric`."
         )
     return [scope.get_current_value(v) for v in roles.metrics]
 
@@ -188,9 +192,10 @@ def apply_gradients(
     *,
     is_inner: bool = False,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One update as a pure function: `(new trainable values, new optimizer values)`.
+    """One update as a pure function. Returns `(new trainable values, new optimizer values)`.
 
-    By `apply_gradients`, as Keras's `train_step`; a loss scale calls `apply` of its inner one.
+    Calls `apply_gradients`, as Keras's `train_step` does. With `is_inner` it calls `apply`, as a
+    `LossScaleOptimizer` does with its inner optimizer.
     """
     if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
         return [], list(values)
@@ -198,7 +203,7 @@ def apply_gradients(
         *zip(roles.trainable, trainable, strict=True),
         *zip(roles.optimizer, values, strict=True),
     ]
-    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # done by the engine
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # The engine scales.
     try:
         with keras.StatelessScope(mapping) as scope:
             if is_inner:

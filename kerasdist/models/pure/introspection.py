@@ -1,4 +1,4 @@
-"""What a compiled model, a metric, an optimizer or a callback is made of."""
+"""Answers questions about a compiled model, a metric, an optimizer or a callback."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
 
-# Optimizers whose own `apply` computes something else than their formula, and what to use instead.
+# Optimizers whose `apply` computes something else than their formula, and what to use instead.
 REFUSED_OPTIMIZERS = {
     "ScheduleFreeAdamW": (
-        "in Keras 3.15 with TensorFlow it reads its momentum after having updated it, where its "
-        "formula has the value before",
+        "in Keras 3.15 with TensorFlow it reads its momentum after updating it, while its formula "
+        "uses the value before",
         "adamw",
     ),
 }
 
 
-def get_mask(tensor: Any) -> tf.Tensor | None:
+def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
     return keras_backend.get_keras_mask(tensor)
 
 
-def set_mask(tensor: Any, mask: tf.Tensor) -> None:
+def set_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
     keras_backend.set_keras_mask(tensor, mask)
 
 
@@ -32,16 +32,26 @@ def overrides(model: keras.Model, method: str) -> bool:
 
 
 def preprocesses(model: keras.Model, method: str) -> bool:
-    """Whether `method` is KerasHub's, which preprocesses the data and is Keras's own otherwise."""
+    """Whether `method` is KerasHub's, which only adds preprocessing to Keras's own method."""
     owner = next(kind for kind in type(model).__mro__ if method in vars(kind))
     return owner.__module__.startswith("keras_hub.") and hasattr(model, "preprocess_samples")
+
+
+def compilation(model: keras.Model) -> tuple[Any, Any]:
+    """What `compile` made: `(loss, optimizer)`, or Nones for a model that is not compiled.
+
+    Each `compile` makes a new loss object.
+    """
+    if not model.compiled:
+        return None, None
+    return model._compile_loss, model.optimizer
 
 
 def adds_up(metric: keras.metrics.Metric) -> bool:
     """Whether a compiled metric's state over a batch is the sum of its states over the shards.
 
-    Keras's own metrics are sums; a function of the caller's may return a mean of its batch, and a
-    class of the caller's may do anything.
+    Keras's own metrics are sums. A custom function may return a mean over its batch, and a custom
+    class may do anything.
     """
     if not type(metric).__module__.startswith("keras."):
         return False
@@ -51,7 +61,7 @@ def adds_up(metric: keras.metrics.Metric) -> bool:
     return True
 
 
-def loss_so_far(model: keras.Model) -> Any:
+def loss_so_far(model: keras.Model) -> tf.Tensor:
     """The mean loss over the examples since the metrics were reset."""
     return model._loss_tracker.result()
 
@@ -61,7 +71,7 @@ def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
 
 
 def tracked_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
-    """Metrics that the model keeps itself, which its `call` or `compute_loss` may update."""
+    """Metrics that are attributes of the model. Its `call` or `compute_loss` may update them."""
     own = {id(m) for m in compiled_metrics(model)}
     own.add(id(model._compile_metrics))
     own.add(id(model._loss_tracker))
@@ -70,7 +80,7 @@ def tracked_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     return [m for m in model.metrics if id(m) not in own]
 
 
-def sparse_label_outputs(model: keras.Model) -> list[tuple[tuple, int | None]]:
+def sparse_label_outputs(model: keras.Model) -> list[tuple[tuple[str | int, ...], int | None]]:
     """`(path into the targets, ignored class)` of each loss that takes class numbers."""
     if model._compile_loss is None or not model._compile_loss.built:
         return []
@@ -82,10 +92,12 @@ def sparse_label_outputs(model: keras.Model) -> list[tuple[tuple, int | None]]:
     return found
 
 
-def loss_scale(optimizer: keras.optimizers.Optimizer):
-    """`(inner optimizer, scale variable, growth counter)`; the last two None without a scale."""
+def loss_scale(
+    optimizer: keras.optimizers.Optimizer,
+) -> tuple[keras.optimizers.Optimizer, keras.Variable | None, keras.Variable | None]:
+    """`(inner optimizer, scale, growth counter)`. The last two are None without a loss scale."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        # Its own variables exist once it is built.
+        # Its variables exist only after it is built.
         scale, counter = (
             (optimizer.dynamic_scale, optimizer.step_counter) if optimizer.built else (None, None)
         )
@@ -94,12 +106,12 @@ def loss_scale(optimizer: keras.optimizers.Optimizer):
 
 
 def initial_epoch(model: keras.Model) -> int:
-    """The epoch where a callback (`BackupAndRestore`) wants the training to begin."""
+    """The epoch at which a callback (`BackupAndRestore`) wants training to start."""
     return model._initial_epoch or 0
 
 
 def wants_batches(callback: keras.callbacks.Callback, kind: str) -> bool:
-    """Whether a callback looks at every batch of `kind` ("train" or "test")."""
+    """Whether a callback is called on every batch of `kind` ("train" or "test")."""
     by_epochs = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
     if isinstance(callback, by_epochs) and callback.save_freq == "epoch":
         return False
@@ -115,9 +127,9 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def state_of_keras_layers(model: keras.Model) -> set[int]:
-    """Ids of the variables of Keras's own layers, whose state has the meaning that is known here.
+    """Ids of the variables of Keras's own layers. kerasdist knows what that state means.
 
-    A layer of the caller's that holds one of Keras's does not own its variables.
+    A Keras layer inside a custom layer still owns its variables.
     """
     owners: dict[int, keras.layers.Layer] = {}
     for layer in model._flatten_layers():  # Outer ones first.
@@ -130,7 +142,7 @@ def state_of_keras_layers(model: keras.Model) -> set[int]:
     }
 
 
-# Keras's losses that are one number for each example (or each of its parts), whatever the others.
+# Keras's losses whose value for an example does not depend on the other examples.
 _PER_EXAMPLE = {
     getattr(keras.losses, name)
     for name in (
@@ -160,21 +172,26 @@ def has_own_loss(model: keras.Model) -> bool:
     """Whether the loss is anything but Keras's own losses that are means over examples."""
     if overrides(model, "compute_loss"):
         return True
-    losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
-    return not all(_is_per_example(loss) for _, loss, _, _ in losses)
+    return not all(_is_per_example(loss) for loss in _losses(model))
+
+
+def loss_names(model: keras.Model) -> str:
+    """The name of the loss for messages."""
+    if overrides(model, "compute_loss"):
+        return f"{type(model).__name__}.compute_loss"
+    names = [getattr(getattr(loss, "fn", None), "__name__", loss.name) for loss in _losses(model)]
+    return ", ".join(dict.fromkeys(names)) or "add_loss"
+
+
+def _losses(model: keras.Model) -> list[Any]:
+    """The compiled losses, one per output. Empty before the losses are built."""
+    if model._compile_loss is None:
+        return []
+    return [loss for _, loss, _, _ in model._compile_loss._flat_losses or ()]
 
 
 def _is_per_example(loss: Any) -> bool:
     if not type(loss).__module__.startswith("keras.") or getattr(loss, "fn", None) is None:
         return False
-    # Another axis may be that of the examples.
+    # Another axis may be the axis of the examples.
     return loss.fn in _PER_EXAMPLE and loss._fn_kwargs.get("axis", -1) == -1
-
-
-def loss_names(model: keras.Model) -> str:
-    """What a message calls the loss."""
-    if overrides(model, "compute_loss"):
-        return f"{type(model).__name__}.compute_loss"
-    losses = model._compile_loss._flat_losses or () if model._compile_loss is not None else ()
-    names = [getattr(getattr(loss, "fn", None), "__name__", loss.name) for _, loss, _, _ in losses]
-    return ", ".join(dict.fromkeys(names)) or "add_loss"

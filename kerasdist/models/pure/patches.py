@@ -1,11 +1,13 @@
-"""What is replaced in Keras while a step is traced: losses and optimizers that know of shards, and
-what is quicker on a CPU."""
+"""Patches Keras while a step is traced: losses know about shards, optimizers are functional.
+
+Recurrent layers are replaced by a quicker version on CPUs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +29,18 @@ Tensors = Sequence[tf.Tensor]
 class Shard:
     """What the loss and the metrics need to know while one shard of a batch is traced.
 
-    `num_examples` counts the shard's own examples (0 for an empty shard, which runs on a borrowed
-    one), `weight` is their share of the global batch. `global_denominators` are the denominators of
-    losses that do not divide by the number of examples, over the whole global batch; None while
-    they are being collected into `local_denominators`. `losses_of_outputs` are metrics of Keras's
-    own, which weigh batches by their size if the model `is_eager` (`run_eagerly`). `on_cpu` chooses
-    how recurrent layers are computed. With `is_step` denominators must be known, not collected.
-    Numbers are integers where they are known while tracing.
+    Attributes:
+        num_examples: Examples of this shard. An empty shard has 0 and runs on a borrowed example.
+        num_global: Examples of the global batch. Both numbers are integers if they are known while
+            tracing.
+        global_denominators: For losses that do not divide by the number of examples: what they
+            divide by, over the whole global batch. None while the denominators are collected.
+        local_denominators: The same over this shard, collected while tracing.
+        losses_of_outputs: Ids of Keras's metrics for the losses of several outputs. They weigh
+            batches by their size if the model `is_eager`.
+        is_eager: Whether the model is compiled with `run_eagerly`.
+        on_cpu: Whether recurrent layers may use the version for CPUs.
+        is_step: Whether a step runs, in which denominators must be known, not collected.
     """
 
     num_examples: tf.Tensor | int
@@ -47,26 +54,27 @@ class Shard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the whole global batch, which is known before anything is computed."""
+        """Whether this shard is the whole global batch. Known while tracing."""
         return self.num_examples is self.num_global
 
     @property
     def weight(self) -> tf.Tensor:
+        """This shard's share of the global batch."""
         return tf.cast(self.num_examples, "float64") / tf.cast(self.num_global, "float64")
 
     def share(self, denominator: tf.Tensor) -> tf.Tensor:
-        """The factor that turns this shard's loss into its part of the global loss, / `weight`.
+        """The factor for a loss that divides by `denominator` instead of the number of examples.
 
-        The step multiplies a shard's whole loss by `weight`. A loss with another denominator than
-        the number of examples must count `local / global` of that denominator instead.
+        Such a loss must count with `local / global` of its denominator. The step multiplies the
+        whole loss of a shard by `weight`, so this factor is `local / global / weight`.
         """
         index = len(self.local_denominators)
         self.local_denominators.append(denominator)
         known = () if self.global_denominators is None else self.global_denominators
         if self.is_step and not self.is_whole and index >= len(known):
             raise KerasdistError(
-                "A loss divides by something else than the number of examples, and did not do so "
-                "when the model was inspected. Expected the same loss for every batch. Use "
+                "A loss divides by something else than the number of examples, but did not do so "
+                "when the model was checked. Expected the same loss for every batch. Use "
                 "`devices=1, shards=1`, or a mean over examples."
             )
         if self.global_denominators is None:
@@ -74,12 +82,12 @@ class Shard:
         whole = tf.cast(self.global_denominators[index], denominator.dtype)
         return tf.math.divide_no_nan(denominator, whole) * self.inverse_weight(denominator.dtype)
 
-    def inverse_weight(self, dtype) -> tf.Tensor:
+    def inverse_weight(self, dtype: tf.DType) -> tf.Tensor:
         own = tf.cast(tf.maximum(self.num_examples, 1), "float64")
         return tf.cast(tf.cast(self.num_global, "float64") / own, dtype)
 
 
-# Replicas are traced in threads of their own.
+# Each replica is traced in its own thread.
 _active = threading.local()
 
 
@@ -89,6 +97,7 @@ def _current_shard() -> Shard | None:
 
 @contextlib.contextmanager
 def tracing(shard: Shard | None) -> Iterator[None]:
+    """Losses and metrics that run inside belong to this shard."""
     before = _current_shard()
     _active.shard = shard
     try:
@@ -102,9 +111,13 @@ _keras_mean_update = keras.metrics.Mean.update_state
 
 
 def _reduce_weighted_values(
-    values, sample_weight=None, mask=None, reduction="sum_over_batch_size", dtype=None
-):
-    """Keras's reduction, corrected so that `weight` times it adds up over shards to the whole."""
+    values: tf.Tensor,
+    sample_weight: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    reduction: str | None = "sum_over_batch_size",
+    dtype: Any = None,
+) -> tf.Tensor:
+    """Keras's reduction, corrected: multiplied by `weight`, it adds up over shards to the whole."""
     value = _keras_reduce(values, sample_weight, mask, reduction, dtype)
     shard = _current_shard()
     values_rank = len(keras.ops.convert_to_tensor(values).shape)
@@ -125,11 +138,13 @@ def _reduce_weighted_values(
     return value
 
 
-def _mean_update_state(self, values, sample_weight=None):
-    """`Mean.update_state`; a bare scalar counts once a global batch, not once a shard.
+def _mean_update_state(
+    self: keras.metrics.Mean, values: tf.Tensor, sample_weight: tf.Tensor | None = None
+) -> None:
+    """`Mean.update_state`, where a scalar counts once per global batch, not once per shard.
 
-    So do the losses of several outputs. Keras weighs them with the batch's size as far as the graph
-    knows it, and a graph that reads batches of several sizes does not (3.15.1).
+    So do the losses of several outputs. Keras weighs them with the batch's size if the graph knows
+    it. A graph that reads batches of several sizes does not know it (3.15.1).
     """
     shard = _current_shard()
     if shard is not None and id(self) in shard.losses_of_outputs:
@@ -137,15 +152,21 @@ def _mean_update_state(self, values, sample_weight=None):
         sample_weight = keras.ops.cast(sample_weight, self.dtype)
     elif shard is not None and sample_weight is None and _is_scalar(values):
         sample_weight = keras.ops.cast(shard.weight, self.dtype)
-    return _keras_mean_update(self, values, sample_weight)
+    _keras_mean_update(self, values, sample_weight)
 
 
-def _is_scalar(values) -> bool:
+def _is_scalar(values: tf.Tensor) -> bool:
     return len(keras.ops.convert_to_tensor(values).shape) == 0
 
 
-def _inner_loop(keras_loop):
-    def inner_loop(self, sequences, initial_state, mask, training=False):
+def _inner_loop(keras_loop: Callable[..., Any]) -> Callable[..., Any]:
+    def inner_loop(
+        self: keras.layers.RNN,
+        sequences: tf.Tensor,
+        initial_state: Any,
+        mask: tf.Tensor | None,
+        training: bool = False,
+    ) -> Any:
         shard = _current_shard()
         if shard is not None and shard.on_cpu and recurrence.is_quick(self):
             return recurrence.loop(self, sequences, initial_state, mask)
@@ -154,13 +175,13 @@ def _inner_loop(keras_loop):
     return inner_loop
 
 
-def _variable_key(self, variable):
-    # TFOptimizer's own key asks `variable.value`, which inside a StatelessScope is a tensor.
+def _variable_key(self: TFOptimizer, variable: Any) -> str:
+    # TFOptimizer takes the key from `variable.value`, which is a tensor inside a StatelessScope.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
     return private_tensorflow.id_of(native)
 
 
-# TFOptimizer replaces these with versions for tf.distribute, which need real variables.
+# TFOptimizer replaces these with versions for tf.distribute that need real variables.
 _FUNCTIONAL = (
     "assign",
     "assign_add",
@@ -174,10 +195,10 @@ _patch_depth = 0
 
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
-    """While tracing: Keras's optimizers act functionally, and losses know about shards.
+    """Inside, Keras's optimizers are functional, and losses know about shards.
 
-    Outside a shard the replaced functions do what Keras's own do, but for the division of losses by
-    the number of replicas, which is off.
+    Outside of `tracing` the patched functions do the same as Keras's own, except that losses are
+    not divided by the number of replicas.
     """
     global _patch_depth
     with _patch_lock:

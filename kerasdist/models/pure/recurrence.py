@@ -1,22 +1,26 @@
-"""GRU and LSTM as one operation over time, for CPUs. The maths is Keras's, rounding apart.
+"""GRU and LSTM as one operation over time, for CPUs. Same maths as Keras, with other rounding.
 
-Keras multiplies the inputs of each moment within the loop over time, and TensorFlow's gradient of
-that loop adds to the kernels' gradients at each moment. None of that waits for the moment before or
-after: here it is one product before each loop and one after it. Within the loops only what a state
-hands to the next is left.
+Keras multiplies the inputs of each time step inside the loop over time, and TensorFlow's gradient
+of that loop adds to the kernels' gradients at each time step. Neither depends on the time step
+before or after. So here they are one product before each loop and one after it. The loops only
+compute what one state hands to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+# `step(inputs of a time step, states)` returns the new states and the tensors to record.
+_Tensors = Sequence[tf.Tensor]
+_Step = Callable[[_Tensors, _Tensors], tuple[_Tensors, _Tensors]]
+
 
 def is_quick(layer: keras.layers.RNN) -> bool:
-    """Whether `loop` computes what the layer's own `inner_loop` does."""
+    """Whether `loop` can replace the layer's own `inner_loop`."""
     cell = layer.cell
     if (type(layer), type(cell)) not in _KINDS or layer.unroll:
         return False
@@ -27,8 +31,10 @@ def is_quick(layer: keras.layers.RNN) -> bool:
     return is_usual and is_float and not has_dropout and getattr(cell, "reset_after", True)
 
 
-def loop(layer: keras.layers.RNN, sequences, initial_state, mask) -> Any:
-    """As `inner_loop` of a Keras layer: the last output, all outputs, and the last states."""
+def loop(
+    layer: keras.layers.RNN, sequences: tf.Tensor, initial_state: Any, mask: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    """As a Keras layer's `inner_loop`: returns the last output, all outputs, the last states."""
     cell = layer.cell
     over_time, biases_of = _KINDS[type(layer), type(cell)]
     inputs = tf.transpose(sequences, [1, 0, 2])
@@ -45,7 +51,7 @@ def loop(layer: keras.layers.RNN, sequences, initial_state, mask) -> Any:
     outputs, *last = over_time(projected, recurrent_kernel, *recurrent_bias, *start, mask)
     states = [outputs[-1], *last]
     if mask is not None:
-        # A masked moment keeps the state. Its output is that of the last one that was not, or zero.
+        # A masked time step keeps the state. It outputs that of the last unmasked one, or zero.
         has_output = mask if layer.zero_output_for_mask else tf.cumsum(tf.cast(mask, tf.int32)) > 0
         outputs = tf.where(has_output, outputs, tf.zeros_like(outputs))
     last_output = outputs[-1]
@@ -54,28 +60,32 @@ def loop(layer: keras.layers.RNN, sequences, initial_state, mask) -> Any:
     return last_output, tf.transpose(outputs, [1, 0, 2]), states
 
 
-def _gru_biases(cell, kernel) -> list[tf.Tensor]:
+def _gru_biases(cell: keras.layers.GRUCell, kernel: tf.Tensor) -> list[tf.Tensor]:
     return tf.unstack(tf.convert_to_tensor(cell.bias)) if cell.use_bias else [_no_bias(kernel)] * 2
 
 
-def _lstm_biases(cell, kernel) -> list[tf.Tensor]:
+def _lstm_biases(cell: keras.layers.LSTMCell, kernel: tf.Tensor) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(cell.bias) if cell.use_bias else _no_bias(kernel)]
 
 
-def _no_bias(kernel) -> tf.Tensor:
+def _no_bias(kernel: tf.Tensor) -> tf.Tensor:
     return tf.zeros(kernel.shape[1:], kernel.dtype)
 
 
-# Functions of their own: TensorFlow keeps a custom gradient, and the graph it is in, for ever. Here
-# that is one small graph for each kind of layer, not a whole step for each fit.
-@tf.function(autograph=False)
-def _gru(projected, kernel, bias, start, mask) -> Any:
-    """The states of all moments."""
+def _gru(
+    projected: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    start: tf.Tensor,
+    mask: tf.Tensor | None,
+) -> tuple[tf.Tensor]:
+    """The states of all time steps."""
     units = kernel.shape[0]
 
-    @tf.custom_gradient
-    def compute(projected, kernel, bias, start):
-        def step(given, states):
+    def compute(
+        projected: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, start: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[..., _Tensors]]:
+        def step(given: _Tensors, states: _Tensors) -> tuple[_Tensors, _Tensors]:
             (before,) = states
             inner = tf.nn.bias_add(tf.matmul(before, kernel), bias)
             for_gates, for_candidate = tf.split(given[0], [2 * units, units], -1)
@@ -90,7 +100,7 @@ def _gru(projected, kernel, bias, start, mask) -> Any:
         given = [projected] if mask is None else [projected, mask]
         _, (states, gates, candidate, inner_candidate) = _over_time(step, given, [start])
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> _Tensors:
             before = _earlier(start, states)
             update, reset = tf.split(gates, 2, -1)
             kept, changed = update, 1 - update
@@ -102,7 +112,7 @@ def _gru(projected, kernel, bias, start, mask) -> Any:
             by_reset = by_candidate * inner_candidate * reset * (1 - reset)
             by_inner = tf.stack([by_update, by_reset, by_candidate * reset], 2)
 
-            def step(given, states):
+            def step(given: _Tensors, states: _Tensors) -> tuple[_Tensors, _Tensors]:
                 of_state, by_inner, kept = given
                 total = states[0] + of_state
                 of_inner = tf.reshape(total[:, tf.newaxis] * by_inner, [-1, 3 * units])
@@ -124,24 +134,26 @@ def _gru(projected, kernel, bias, start, mask) -> Any:
 
         return states, gradient
 
-    return (compute(projected, kernel, bias, start),)
+    return (tf.custom_gradient(compute)(projected, kernel, bias, start),)
 
 
-@tf.function(autograph=False)
-def _lstm(projected, kernel, start, start_carry, mask) -> Any:
-    """The states of all moments, and the last carry."""
+def _lstm(
+    projected: tf.Tensor,
+    kernel: tf.Tensor,
+    start: tf.Tensor,
+    start_carry: tf.Tensor,
+    mask: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The states of all time steps, and the last carry."""
     units = kernel.shape[0]
 
-    def gates(summed):
-        let_in, forget, candidate, let_out = tf.split(summed, 4, -1)
-        return tf.sigmoid(let_in), tf.sigmoid(forget), tf.tanh(candidate), tf.sigmoid(let_out)
-
-    @tf.custom_gradient
-    def compute(projected, kernel, start, start_carry):
-        def step(given, states):
+    def compute(
+        projected: tf.Tensor, kernel: tf.Tensor, start: tf.Tensor, start_carry: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., _Tensors]]:
+        def step(given: _Tensors, states: _Tensors) -> tuple[_Tensors, _Tensors]:
             before, carry_before = states
             summed = given[0] + tf.matmul(before, kernel)
-            let_in, forget, candidate, let_out = gates(summed)
+            let_in, forget, candidate, let_out = _lstm_gates(summed)
             carry = forget * carry_before + let_in * candidate
             after = let_out * tf.tanh(carry)
             if mask is not None:
@@ -152,31 +164,16 @@ def _lstm(projected, kernel, start, start_carry, mask) -> Any:
         given = [projected] if mask is None else [projected, mask]
         (_, last_carry), (states, carries, sums) = _over_time(step, given, [start, start_carry])
 
-        def gradient(upstream, of_last_carry):
+        def gradient(upstream: tf.Tensor, of_last_carry: tf.Tensor) -> _Tensors:
             before, carry_before = _earlier(start, states), _earlier(start_carry, carries)
-            let_in, forget, candidate, let_out = gates(sums)
-            carry = tf.tanh(carries)
-            by_let_out = carry * let_out * (1 - let_out)
-            by_carry = let_out * (1 - tf.square(carry))
-            by_let_in = candidate * let_in * (1 - let_in)
-            by_forget = carry_before * forget * (1 - forget)
-            by_candidate = let_in * (1 - tf.square(candidate))
-            by_sum = [by_let_in, by_forget, by_candidate, by_let_out]
-            kept = []
-            if mask is not None:
-                inside = tf.cast(mask, projected.dtype)
-                by_sum = [inside * by for by in by_sum]
-                by_carry = inside * by_carry
-                forget = tf.where(mask, forget, tf.ones_like(forget))
-                kept = [1 - inside]
-            by_sum = tf.stack(by_sum, 2)
+            by_sum, *others = _lstm_derivatives(sums, carries, carry_before, mask)
 
-            def of_sums(of_carry, total, by_sum):
-                """Three of the four are by the carry, and one by the state."""
+            def of_sums(of_carry: tf.Tensor, total: tf.Tensor, by_sum: tf.Tensor) -> tf.Tensor:
+                """Three of the four gates act on the carry, and one on the state."""
                 both = [of_carry, of_carry, of_carry, total]
                 return tf.reshape(tf.stack(both, -2) * by_sum, [-1, 4 * units])
 
-            def step(given, states):
+            def step(given: _Tensors, states: _Tensors) -> tuple[_Tensors, _Tensors]:
                 of_state, by_sum, by_carry, forget, *kept = given
                 total = states[0] + of_state
                 of_carry = states[1] + total * by_carry
@@ -185,44 +182,71 @@ def _lstm(projected, kernel, start, start_carry, mask) -> Any:
                     of_before += total * kept[0]
                 return [of_before, of_carry * forget], [total, of_carry]
 
-            given = [upstream, by_sum, by_carry, forget, *kept]
+            given = [upstream, by_sum, *others]
             (of_start, of_start_carry), (of_states, of_carries) = _over_time(
                 step, given, [tf.zeros_like(start), of_last_carry], backwards=True
             )
             of_sum = of_sums(of_carries, of_states, by_sum)
-            return (
-                tf.reshape(of_sum, tf.shape(projected)),
-                _of_kernel(before, of_sum),
-                of_start,
-                of_start_carry,
-            )
+            of_projected = tf.reshape(of_sum, tf.shape(projected))
+            return of_projected, _of_kernel(before, of_sum), of_start, of_start_carry
 
         return (states, last_carry), gradient
 
-    return compute(projected, kernel, start, start_carry)
+    return tf.custom_gradient(compute)(projected, kernel, start, start_carry)
 
 
-def _over_time(step: Callable, given: list, start: list, *, backwards: bool = False) -> Any:
-    """`step(given of the moment, states)`, moment by moment, returns new states and a record.
+def _lstm_gates(summed: tf.Tensor) -> _Tensors:
+    let_in, forget, candidate, let_out = tf.split(summed, 4, -1)
+    return tf.sigmoid(let_in), tf.sigmoid(forget), tf.tanh(candidate), tf.sigmoid(let_out)
 
-    Both are lists. The last states, and the records of all moments.
+
+def _lstm_derivatives(
+    sums: tf.Tensor, carries: tf.Tensor, carry_before: tf.Tensor, mask: tf.Tensor | None
+) -> _Tensors:
+    """The derivatives by the sums and by the carry, what is not forgotten, and what a mask keeps.
+
+    Over all time steps at once. Without a mask the last one is left out.
     """
-    num_moments = given[0].shape[0] or tf.shape(given[0])[0]
+    let_in, forget, candidate, let_out = _lstm_gates(sums)
+    carry = tf.tanh(carries)
+    by_let_out = carry * let_out * (1 - let_out)
+    by_carry = let_out * (1 - tf.square(carry))
+    by_let_in = candidate * let_in * (1 - let_in)
+    by_forget = carry_before * forget * (1 - forget)
+    by_candidate = let_in * (1 - tf.square(candidate))
+    by_sum = [by_let_in, by_forget, by_candidate, by_let_out]
+    kept = []
+    if mask is not None:
+        inside = tf.cast(mask, sums.dtype)
+        by_sum = [inside * by for by in by_sum]
+        by_carry = inside * by_carry
+        forget = tf.where(mask, forget, tf.ones_like(forget))
+        kept = [1 - inside]
+    return [tf.stack(by_sum, 2), by_carry, forget, *kept]
 
-    def body(count, states, records):
-        moment = num_moments - 1 - count if backwards else count
-        states, record = step([tf.gather(values, moment) for values in given], states)
-        records = [each.write(moment, value) for each, value in zip(records, record, strict=True)]
+
+def _over_time(
+    step: _Step, given: _Tensors, start: _Tensors, *, backwards: bool = False
+) -> tuple[_Tensors, _Tensors]:
+    """Calls `step` for each time step. Returns the last states, and the records of all steps."""
+    num_steps = given[0].shape[0] or tf.shape(given[0])[0]
+
+    def body(
+        count: tf.Tensor, states: _Tensors, records: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, _Tensors, list[tf.TensorArray]]:
+        time = num_steps - 1 - count if backwards else count
+        states, record = step([tf.gather(values, time) for values in given], states)
+        records = [each.write(time, value) for each, value in zip(records, record, strict=True)]
         return count + 1, states, records
 
-    # What a step records is known only after one; this one is not computed.
+    # One step is traced to learn what it records. It is not computed.
     _, like = step([values[0] for values in given], start)
-    records = [tf.TensorArray(t.dtype, num_moments, element_shape=t.shape) for t in like]
+    records = [tf.TensorArray(t.dtype, num_steps, element_shape=t.shape) for t in like]
     _, states, records = tf.while_loop(
-        lambda count, *_: count < num_moments,
+        lambda count, *_: count < num_steps,
         body,
         (tf.constant(0), list(start), records),
-        maximum_iterations=num_moments,
+        maximum_iterations=num_steps,
     )
     return states, [each.stack() for each in records]
 
@@ -235,7 +259,15 @@ def _of_kernel(before: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     return tf.matmul(tf.reshape(before, [-1, before.shape[-1]]), upstream, transpose_a=True)
 
 
-_KINDS: dict[tuple[type, type], tuple[Any, Any]] = {
-    (keras.layers.GRU, keras.layers.GRUCell): (_gru, _gru_biases),
-    (keras.layers.LSTM, keras.layers.LSTMCell): (_lstm, _lstm_biases),
+# As `tf.function`s: TensorFlow keeps a custom gradient, and the graph it is in, for ever. This way
+# that is one small graph per kind of layer, not a whole step per fit.
+_KINDS: dict[tuple[type, type], tuple[Callable[..., Any], Callable[..., list[tf.Tensor]]]] = {
+    (keras.layers.GRU, keras.layers.GRUCell): (
+        tf.function(_gru, autograph=False),
+        _gru_biases,
+    ),
+    (keras.layers.LSTM, keras.layers.LSTMCell): (
+        tf.function(_lstm, autograph=False),
+        _lstm_biases,
+    ),
 }

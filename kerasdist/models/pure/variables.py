@@ -1,4 +1,4 @@
-"""A model's variables by role, and how they come into being."""
+"""A model's variables by role, and the code that creates them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,9 @@ from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
+
+_Result = TypeVar("_Result")
 
 
 def _native(variable: keras.Variable) -> tf.Variable:
@@ -35,21 +37,21 @@ class Parts:
     seeds: tuple[keras.Variable, ...]
 
     def natives(self, role: str) -> list[tf.Variable]:
-        """The TensorFlow variables behind the ones of a role."""
+        """The TensorFlow variables behind the Keras variables of a role."""
         return [_native(variable) for variable in getattr(self, role)]
 
 
-# Variables that a model's `call` assigns and no layer owns, by model.
+# By model: variables that its `call` assigns and that no layer owns.
 _adopted: weakref.WeakKeyDictionary[keras.Model, dict[int, keras.Variable]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def adopt(model: keras.Model, variables: Sequence[keras.Variable]) -> None:
-    """From now on `parts` has these among the model's variables.
+    """From now on `parts` counts these among the model's variables.
 
-    The states of a recurrent layer with `stateful=True`, or a variable of the caller's: Keras does
-    not list them in `model.variables`, and its `fit` changes them all the same.
+    They are states of a recurrent layer with `stateful=True`, or variables outside of the model.
+    Keras does not list them in `model.variables`, but its `fit` changes them, too.
     """
     _adopted.setdefault(model, {}).update({id(v): v for v in variables})
 
@@ -64,10 +66,7 @@ def is_seed(variable: keras.Variable) -> bool:
 
 
 def parts(model: keras.Model) -> Parts:
-    """Sorts a model's variables, with those it adopted.
-
-    The global seed generator counts as one of the model's.
-    """
+    """Sorts a model's variables, including the adopted ones and the global seed generator."""
     trainable = tuple(model.trainable_variables)
     weights = list(model.weights)
     known = {id(v) for v in weights}
@@ -89,8 +88,8 @@ def parts(model: keras.Model) -> Parts:
     )
 
 
-def call(model: keras.Model, args: tuple, training: bool) -> Any:
-    """Calls the model with or without `training`, as its `call` allows."""
+def call(model: keras.Model, args: tuple[Any, ...], training: bool) -> Any:
+    """Calls the model, with `training` if its `call` takes it."""
     if model._call_has_training_arg:
         return model(*args, training=training)
     return model(*args)
@@ -99,8 +98,8 @@ def call(model: keras.Model, args: tuple, training: bool) -> Any:
 def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
     """Creates the variables of the model, its loss and metrics, without running anything.
 
-    `example` holds a `tf.TensorSpec` for each tensor. Of a model made in the scope of a
-    `tf.distribute` strategy, they are created there, as in Keras.
+    `example` holds a `tf.TensorSpec` for each tensor. If the model was made in the scope of a
+    `tf.distribute` strategy, its variables are created in that scope, as in Keras.
     """
     loss, metrics = (
         (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
@@ -134,17 +133,18 @@ def _symbolic(structure: Any) -> Any:
 
 
 def build_optimizer(model: keras.Model) -> None:
-    """In the scope of the strategy that the optimizer was made in, if any."""
+    """Creates the optimizer's variables, in the scope of the strategy that it was made in."""
     optimizer = model.optimizer
     if model.trainable_variables and not optimizer.built:
         with optimizer._distribution_strategy.scope():
             optimizer.build(model.trainable_variables)
 
 
-def share_global_seed_generator() -> Any:
-    """The caller's global seed generator, to be set in replicas' threads (it is thread-local).
+def share_global_seed_generator() -> keras.random.SeedGenerator:
+    """Returns the caller's global seed generator, for the threads of replicas: it is thread-local.
 
-    Making one draws from Python's `random`, which Keras's `fit` would not do: it is put back.
+    Making one draws from Python's `random`. Keras's `fit` does not, so the state of `random` is
+    restored.
     """
     state = random.getstate()
     try:
@@ -153,15 +153,15 @@ def share_global_seed_generator() -> Any:
         random.setstate(state)
 
 
-def use_global_seed_generator(generator: Any) -> None:
+def use_global_seed_generator(generator: keras.random.SeedGenerator) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
 
 
-def in_new_thread(function: Callable[[], Any]) -> Any:
-    """Calls `function` with Keras's settings of this thread, but no graph, device or strategy."""
+def in_new_thread(function: Callable[[], _Result]) -> _Result:
+    """Calls `function` with this thread's Keras settings, but no graph, device or strategy."""
     settings = vars(global_state.GLOBAL_STATE_TRACKER)
 
-    def call_it() -> Any:
+    def call_it() -> _Result:
         vars(global_state.GLOBAL_STATE_TRACKER).update(settings)
         return function()
 
@@ -171,7 +171,7 @@ def in_new_thread(function: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def dtype_policy(precision: str | None) -> Iterator[None]:
-    """Sets Keras's policy, and puts it back to what it was, which may be nothing."""
+    """Sets Keras's dtype policy, and restores it afterwards, even if none was set."""
     before = global_state.get_global_attribute("dtype_policy")
     if precision is not None:
         try:

@@ -1,14 +1,13 @@
-"""All trainable weights as one vector, for small models: their update takes a few operations then.
+"""Joins the trainable weights of a small model in one vector, so that its update is quick.
 
-An update of a small model takes as long as its operations are many: a dozen for each variable, and
-more to keep the old values if the step is not finite.
+The time of a small model's update depends on the number of its operations: a dozen per variable,
+and more to keep the old values if the step is not finite. With one vector it takes a few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from kerasdist.models.pure.variables import Parts
 
 SCHEDULE = keras.optimizers.schedules.LearningRateSchedule
-# These change each number of a weight by its own gradient and state alone.
+# These optimizers change each number of a weight by that number's gradient and state alone.
 ALIKE = (
     keras.optimizers.SGD,
     keras.optimizers.Adam,
@@ -28,9 +27,9 @@ ALIKE = (
 
 @dataclass(frozen=True)
 class Joined:
-    """The variables of a model in vectors, and an optimizer of these.
+    """The variables of a model joined in vectors, and an optimizer for these vectors.
 
-    `numbers` has for each role and each variable in `roles` which of the model's variables it
+    `numbers` says, for each role and each variable in `roles`, which of the model's variables it
     holds.
     """
 
@@ -39,13 +38,13 @@ class Joined:
     numbers: dict[str, list[list[int]]]
 
 
-def join(optimizer: Any, roles: Parts) -> Joined | None:
-    """Vectors of the model's variables; None if its optimizer does not treat all numbers alike."""
+def join(optimizer: keras.optimizers.Optimizer, roles: Parts) -> Joined | None:
+    """Joins the variables. Returns None if the optimizer does not treat all numbers alike."""
     if not _is_alike(optimizer, roles.trainable):
         return None
     try:
         config = optimizer.get_config()
-    except NotImplementedError:  # A schedule need not be able to describe itself.
+    except NotImplementedError:  # A custom schedule may lack `get_config`.
         return None
     if isinstance(optimizer._learning_rate, SCHEDULE):
         config["learning_rate"] = optimizer._learning_rate
@@ -76,35 +75,37 @@ def join(optimizer: Any, roles: Parts) -> Joined | None:
     )
 
 
-def _is_alike(optimizer: Any, trainable: Sequence[Any]) -> bool:
+def _is_alike(optimizer: keras.optimizers.Optimizer, trainable: Sequence[keras.Variable]) -> bool:
     if type(optimizer) not in ALIKE or len(trainable) < 2:
         return False
     if not {"apply", "apply_gradients", "update_step"}.isdisjoint(vars(optimizer)):
         return False
     if not isinstance(optimizer._learning_rate, (keras.Variable, SCHEDULE)):
         return False
-    # What depends on which variable a number belongs to.
+    # These depend on which variable a number belongs to.
     if optimizer.clipnorm or optimizer.global_clipnorm or optimizer.use_ema:
         return False
     if optimizer.gradient_accumulation_steps or optimizer.loss_scale_factor:
         return False
     if optimizer.weight_decay and not all(optimizer._use_weight_decay(v) for v in trainable):
         return False
-    # Sums of half precision are of float32, and so in another vector.
+    # Numbers of half precision are summed in float32, which needs another vector.
     if {v.dtype for v in trainable} not in ({"float32"}, {"float64"}):
         return False
     return all(v.constraint is None and not v.overwrite_with_gradient for v in trainable)
 
 
-def _vector(variables: Sequence[Any], name: str) -> keras.Variable:
+def _vector(variables: Sequence[keras.Variable], name: str) -> keras.Variable:
     size = sum(int(np.prod(v.shape)) for v in variables)
     return keras.Variable(
         np.zeros(size), dtype=variables[0].dtype, trainable=name == "trainable", name=name
     )
 
 
-def _optimizer_numbers(optimizer: Any, of_vector: Any, count: int) -> list[list[int]] | None:
-    """Which variables of `optimizer` are in each of `of_vector`'s; None if that is not clear."""
+def _optimizer_numbers(
+    optimizer: keras.optimizers.Optimizer, of_vector: keras.optimizers.Optimizer, count: int
+) -> list[list[int]] | None:
+    """Which variables of `optimizer` each one of `of_vector` holds, or None if that is unclear."""
     place = {id(v): i for i, v in enumerate(optimizer.variables)}
     found: dict[int, list[int]] = {}
     for name, own in vars(of_vector).items():

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 from kerasdist.models.pure import patches
 
 FUTURE = "from __future__ import annotations"
@@ -277,7 +277,7 @@ def test_a_seed_generator_is_known_by_the_name_of_its_variable():
 
 def test_draws_for_rows_repeat_one_and_keras_is_put_back():
     before = dict(vars(keras_backend.random)), keras.layers.BatchNormalization.call
-    with pure.rows_alike(4) as draws:
+    with pure.repeated_rows(4) as draws:
         noise = keras.random.normal((4, 3), seed=1).numpy()
         kept = keras.random.dropout(tf.ones((4, 8)), 0.5, seed=1).numpy()
         other = keras.random.uniform((5, 3), seed=1).numpy()

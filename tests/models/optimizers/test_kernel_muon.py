@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.models.kernel_muon import KernelMuon, orthogonal
+from kerasdist.models.optimizers.kernel_muon import KernelMuon, orthogonal
 
 
 def numpy_orthogonal(kernel, rounds):

@@ -1,4 +1,4 @@
-"""An optimizer and its schedule as settings, checked without TensorFlow: options of any recipe."""
+"""Settings of an optimizer and its schedule, for any recipe, checked without TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ OptimizerName = Literal[
     "sgd", "momentum", "adam", "adamw", "rmsprop", "lion", "muon", "kernel_muon"
 ]
 ScheduleName = Literal["constant", "exponential", "poly", "cosine", "onecycle"]
-# Those whose formula has an end, which is the training's unless `decay_steps` names another.
+# Schedules with an end: the end of the training, unless `decay_steps` is given.
 ENDING = ("poly", "cosine", "onecycle")
+
+
+def _setting(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
     """Settings of an optimizer, its schedule and its weight decay, for a recipe's `Config`.
 
-    A `Config` that inherits from it has these settings as options of `kerasdist fit`, and is what
-    `kerasdist.optimizer` takes. A setting with another default keeps its help.
+    If a `Config` inherits from this class, `kerasdist fit` has these settings as options, and
+    `kerasdist.optimizer` takes the `Config`. A setting with a new default keeps its help text.
 
     Example:
         >>> from dataclasses import dataclass
@@ -39,96 +43,69 @@ class OptimizerConfig:
         0.1
     """
 
-    optimizer: OptimizerName = field(
-        default="adam",
-        metadata={
-            "help": "sgd, momentum (SGD with momentum), adam, adamw, rmsprop, lion, muon or "
-            "kernel_muon (Muon for convolutions)"
-        },
+    optimizer: OptimizerName = _setting(  # noqa: RUF009 - returns a `field`
+        "adam",
+        "sgd, momentum (SGD with momentum), adam, adamw, rmsprop, lion, muon or kernel_muon (Muon "
+        "for convolutions)",
     )
-    learning_rate: float = field(
-        default=0.001, metadata={"help": "largest step size, which the schedule lowers"}
+    learning_rate: float = _setting(0.001, "largest learning rate; the schedule lowers it")
+    schedule: ScheduleName = _setting(  # noqa: RUF009 - returns a `field`
+        "constant", "learning rate schedule: constant, exponential, poly, cosine or onecycle"
     )
-    schedule: ScheduleName = field(
-        default="constant",
-        metadata={"help": "learning rate by step: constant, exponential, poly, cosine or onecycle"},
+    warmup_steps: int = _setting(
+        0, "steps in which the learning rate rises first; for onecycle, replaces peak-at"
     )
-    warmup_steps: int = field(
-        default=0,
-        metadata={
-            "help": "steps in which the learning rate rises first; of onecycle, instead of peak-at"
-        },
+    decay_steps: int | None = _setting(
+        None,
+        "exponential: steps per decay by decay-rate; poly, cosine and onecycle: the step at which "
+        "they end (default: the end of the training)",
     )
-    decay_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": "exponential: steps of one decay by decay-rate; poly, cosine and onecycle: the "
-            "step at which they end (default: the training's last)"
-        },
+    decay_rate: float = _setting(0.1, "exponential: factor per decay")
+    staircase: bool = _setting(False, "exponential: decay in jumps, once per decay-steps")
+    power: float = _setting(0.9, "poly: the exponent of (1 - step / total steps)")
+    peak_at: float = _setting(0.25, "onecycle: fraction of the steps before the peak")
+    start_factor: float | None = _setting(
+        None,
+        "where a warm-up starts, as a fraction of the learning rate (default: one even step above "
+        "0)",
     )
-    decay_rate: float = field(default=0.1, metadata={"help": "exponential: factor of one decay"})
-    staircase: bool = field(
-        default=False, metadata={"help": "exponential: decay once every decay-steps, by jumps"}
+    end_factor: float = _setting(
+        0.0, "where poly, cosine and onecycle end, as a fraction of the learning rate"
     )
-    power: float = field(
-        default=0.9, metadata={"help": "poly: the exponent of (1 - step / total steps)"}
+    momentum: float | None = _setting(
+        None, "for momentum (default 0.9), rmsprop (0), muon (0.95) and kernel_muon (0.7)"
     )
-    peak_at: float = field(
-        default=0.25, metadata={"help": "onecycle: part of the steps before the peak"}
+    nesterov: bool = _setting(True, "Nesterov momentum, for the optimizers momentum and muon")
+    weight_decay: float | None = _setting(
+        None,
+        "fraction of a weight that each step subtracts, times the learning rate (default: 0.004 "
+        "for adamw and muon, else none)",
     )
-    start_factor: float | None = field(
-        default=None,
-        metadata={
-            "help": "where a warm-up starts, as a part of the learning rate (default: the first "
-            "of its even steps above 0)"
-        },
-    )
-    end_factor: float = field(
-        default=0.0,
-        metadata={"help": "where poly, cosine and onecycle end, as a part of the learning rate"},
-    )
-    momentum: float | None = field(
-        default=None,
-        metadata={
-            "help": "of momentum (default 0.9), rmsprop (0), muon (0.95) and kernel_muon (0.7)"
-        },
-    )
-    nesterov: bool = field(
-        default=True, metadata={"help": "Nesterov's variant of the optimizers momentum and muon"}
-    )
-    weight_decay: float | None = field(
-        default=None,
-        metadata={
-            "help": "part of a weight that each step takes away, times the learning rate (default: "
-            "0.004 of adamw and muon, else none)"
-        },
-    )
-    weight_decay_on: str = field(
-        default="kernels",
-        metadata={"help": "weights that decay: kernels, all, or a regular expression of paths"},
+    weight_decay_on: str = _setting(
+        "kernels", "weights that decay: kernels, all, or a regular expression for paths"
     )
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        # `dataclass` runs after this and would drop the help of a setting that has a new default.
+        # `dataclass` runs after this. It would drop the help text of a setting with a new default.
         for inherited in dataclasses.fields(cls):
             value = cls.__dict__.get(inherited.name, inherited)
             if not isinstance(value, dataclasses.Field):
                 setattr(cls, inherited.name, field(default=value, metadata=inherited.metadata))
 
     def __post_init__(self) -> None:
-        """Refuses what is out of range. A subclass with its own begins with `super()`'s."""
+        """Checks the settings. A subclass that overrides this must call `super()` first."""
         self.check_optimizer()
 
     def check_optimizer(self, total_steps: int | None = None) -> None:
         """Refuses unknown names and numbers out of range.
 
         Args:
-            total_steps: Steps of the whole training, where they are known: what does not fit into
-                them is refused, too.
+            total_steps: Number of steps of the whole training, if known. Then a warm-up that is
+                too long is refused, too.
 
         Raises:
-            KerasdistError: Says which setting, and what is expected.
+            KerasdistError: The message names the setting and what is expected.
         """
         for name, known in _NAMES.items():
             value = getattr(self, name)
@@ -153,9 +130,9 @@ class OptimizerConfig:
             re.compile(self.weight_decay_on)
         except (re.error, TypeError) as error:
             raise KerasdistError(
-                f"Received `weight_decay_on={self.weight_decay_on!r}`, which is no regular "
-                f"expression: {error}. Expected 'kernels', 'all', or an expression that is found "
-                "in the paths of weights. Correct it, for example 'dense.*/kernel'."
+                f"Received `weight_decay_on={self.weight_decay_on!r}`, which is not a regular "
+                f"expression: {error}. Expected 'kernels', 'all', or an expression that matches "
+                "paths of weights. Correct it, for example 'dense.*/kernel'."
             ) from error
 
     def _check_steps(self, total_steps: int | None) -> None:
@@ -164,8 +141,8 @@ class OptimizerConfig:
         if self.schedule == "exponential" and self.decay_steps is None:
             raise KerasdistError(
                 "Received `schedule='exponential'` without `decay_steps`. Expected the number of "
-                f"steps after which the learning rate is `decay_rate={self.decay_rate!r}` times "
-                "what it was. Add it."
+                f"steps in which the learning rate is multiplied by "
+                f"`decay_rate={self.decay_rate!r}` once. Add it."
             )
         ends = {"total_steps": total_steps}
         if self.schedule in ENDING:
@@ -174,8 +151,8 @@ class OptimizerConfig:
             if end is not None and self.warmup_steps >= end:
                 raise KerasdistError(
                     f"Received `warmup_steps={self.warmup_steps}` and `{name}={end}`. Expected "
-                    "fewer steps of warm-up: the rest would never come. Use a shorter warm-up, or "
-                    "train longer."
+                    "fewer warm-up steps: the schedule would end before the warm-up does. Use a "
+                    "shorter warm-up, or train longer."
                 )
 
 
@@ -186,7 +163,7 @@ def _is_finite_from_0(value: Any) -> bool:
     return 0 <= value < math.inf
 
 
-# Of each number: its type, whether it may be left out, what is expected, and the test of that.
+# For each number: its type, whether it may be None, what is expected, and a test for that.
 _Range = tuple[type, bool, str, Callable[[Any], bool]]
 _RANGES: Mapping[str, _Range] = {
     "learning_rate": (Real, False, "a finite number of at least 0", _is_finite_from_0),
@@ -202,8 +179,10 @@ _RANGES: Mapping[str, _Range] = {
 }
 
 
-def config_of(settings: Any, name: str, changes: Mapping[str, Any]) -> OptimizerConfig:
-    """`settings` with `changes`; text is the value of the setting `name`, with the defaults."""
+def config_of(
+    settings: str | OptimizerConfig, name: str, changes: Mapping[str, Any]
+) -> OptimizerConfig:
+    """Returns `settings` with `changes`. A text becomes the setting `name` of the defaults."""
     known = [each.name for each in dataclasses.fields(OptimizerConfig)]
     for change in changes:
         if change not in known:
@@ -213,19 +192,20 @@ def config_of(settings: Any, name: str, changes: Mapping[str, Any]) -> Optimizer
             )
     if isinstance(settings, OptimizerConfig):
         return dataclasses.replace(settings, **changes) if changes else settings
-    return OptimizerConfig(**{name: settings, **changes})
+    given: dict[str, Any] = {name: settings, **changes}
+    return OptimizerConfig(**given)
 
 
 def count_steps(
     num_examples: int, batch_size: int, epochs: int = 1, steps: int | None = None
 ) -> int:
-    """Returns the optimizer steps of a training, which schedules with an end need.
+    """Returns the number of optimizer steps of a training. Schedules with an end need it.
 
     Args:
-        num_examples: Examples of one epoch.
-        batch_size: Global batch size; the last batch of an epoch may be smaller and counts, too.
-        epochs: Passes over the examples.
-        steps: Steps to train instead of epochs, as `kerasdist.fit` has it.
+        num_examples: Number of examples per epoch.
+        batch_size: Global batch size. A smaller last batch of an epoch counts as a step, too.
+        epochs: Number of passes over the examples.
+        steps: Number of steps instead of epochs, as in `kerasdist.fit`.
 
     Example:
         >>> import kerasdist

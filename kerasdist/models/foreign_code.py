@@ -1,26 +1,29 @@
-"""Whether a saved Keras configuration names code: found by reading it, nothing is imported."""
+"""Finds code that a saved Keras configuration names, by reading it: nothing is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import Any
 
-# Parts of Keras that a model is made of; `keras.utils` downloads and unpacks, for example.
+# The parts of Keras that models consist of. Others are risky: `keras.utils` can download files.
 _PARTS = {
     *("activations", "constraints", "dtype_policies", "initializers", "layers", "losses"),
     *("metrics", "models", "ops", "optimizers", "quantizers", "random", "regularizers"),
     *("backend", "src"),
 }
-# A layer that runs whatever a folder beside the file holds.
+# A layer that runs a SavedModel from another folder.
 _RUNS_FILES = {"TFSMLayer"}
 
 
 def first_foreign(config: Any, modules: Collection[str] = ()) -> str | None:
-    """Names the first thing in a configuration that is code, or of an unknown module.
+    """Names the first thing in a configuration that is code or belongs to an unknown module.
 
     Args:
-        config: What a `.keras` file's config.json or `model.to_json()` holds.
-        modules: Top-level modules that may be named besides Keras.
+        config: The content of `config.json` in a `.keras` file, or of `model.to_json()`.
+        modules: Top-level modules that are allowed besides Keras.
+
+    Returns:
+        A description for a message, or None if there is no such thing.
 
     Example:
         >>> first_foreign({"module": "keras.layers", "class_name": "Dense", "config": {}})
@@ -35,9 +38,9 @@ def first_foreign(config: Any, modules: Collection[str] = ()) -> str | None:
         if name == "Lambda" and isinstance(inner, dict) and isinstance(inner.get("function"), list):
             return "the code of a Lambda layer"
         if name in _RUNS_FILES:
-            return f"the layer {name!r}, which runs what another file holds"
+            return f"the layer {name!r}, which runs code from another file"
         if module is None or (module == "builtins" and name == "function"):
-            continue  # Looked up by Keras among names that this process registered.
+            continue  # Keras looks the name up among those that this process registered.
         if not isinstance(module, str) or not _is_known(module, modules):
             return f"the class {_short(name)} of the module {_short(module)}"
     return None
@@ -46,12 +49,12 @@ def first_foreign(config: Any, modules: Collection[str] = ()) -> str | None:
 def _is_known(module: str, modules: Collection[str]) -> bool:
     top, *rest = module.split(".")
     if top != "keras":
-        # Recipes and files given to --model are imported under names of ours.
+        # Recipes, and files given to --model, are imported under names that kerasdist chooses.
         return top in modules or top.startswith("kerasdist")
     return all(part in _PARTS for part in rest[:1]) and "utils" not in rest and "saving" not in rest
 
 
-def _dicts(config: Any) -> Iterator[dict]:
+def _dicts(config: Any) -> Iterator[dict[str, Any]]:
     waiting = [config]
     while waiting:
         item = waiting.pop()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
-from kerasdist.models.schedules import Schedule
+from kerasdist.models.optimizers.schedules import Schedule
 
 TOTAL, PEAK = 57, 0.3
 

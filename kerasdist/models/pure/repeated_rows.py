@@ -1,5 +1,4 @@
-"""Keras while two parts of a batch are compared with the whole: nothing differs between rows by
-chance, and no row depends on the others by design."""
+"""Patches Keras for the probe: random draws repeat one row, and no row depends on the others."""
 
 from __future__ import annotations
 
@@ -14,17 +13,20 @@ import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
 
-# Functions of `keras.random` whose draws are of a given shape.
+# Functions of `keras.random` that draw values of a given shape.
 _OF_SHAPE = ("normal", "uniform", "randint", "truncated_normal", "gamma", "binomial", "beta")
 
 
-# For draws that differ between rows, to learn what depends on them.
+# Seed for draws that differ between rows, to learn which results depend on them.
 _OTHER_SEED = 90210
+
+# One of the functions of `keras.random`, or a replacement of it.
+_Draw = Callable[..., tf.Tensor]
 
 
 @dataclass
 class Draws:
-    """What was drawn: how often, which draws were for each row, and whether those are alike."""
+    """How often was drawn, which draws have a row per example, and whether those are alike."""
 
     are_alike: bool = True
     num_draws: int = 0
@@ -32,20 +34,20 @@ class Draws:
 
 
 @contextlib.contextmanager
-def rows_alike(
+def repeated_rows(
     num_rows: int, of_rows: Collection[int] | None = None, *, other_chance: bool = False
 ) -> Iterator[Draws]:
-    """A draw for `num_rows` rows repeats one row; batch statistics are not taken.
+    """A draw with one row per example repeats one row. BatchNorm takes no batch statistics.
 
-    A layer's weights may have as many rows: `of_rows` are the places, in the order of drawing, of
-    the draws that are for rows. With `other_chance` the draws that cannot be made alike have other
-    seeds. Only for code that runs eagerly. Not for several threads.
+    A layer's weights may have the same number of rows. So `of_rows` gives the positions of the
+    draws that are for examples, in the order of drawing. With `other_chance`, draws that cannot be
+    made alike get other seeds. Only for code that runs eagerly, and in a single thread.
     """
     draws = Draws()
     random = keras_backend.random
     replaced: list[tuple[Any, str, Any]] = []
 
-    def replace(owner: Any, name: str, value: Callable) -> None:
+    def replace(owner: Any, name: str, value: Callable[..., Any]) -> None:
         replaced.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
@@ -66,22 +68,15 @@ def rows_alike(
             setattr(*replaced.pop())
 
 
-def compilation(model: keras.Model) -> tuple[Any, Any]:
-    """What `compile` made: the loss, anew each time, and the optimizer; None for what is not."""
-    if not model.compiled:
-        return None, None
-    return model._compile_loss, model.optimizer
-
-
 def _one_row(
-    function: Callable,
-    differing: Callable,
+    function: _Draw,
+    differing: _Draw,
     num_rows: int,
     of_rows: Collection[int] | None,
     draws: Draws,
-) -> Callable:
+) -> _Draw:
     @functools.wraps(function)
-    def draw(shape, *args, **kwargs):
+    def draw(shape: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
         place = draws.num_draws
         draws.num_draws += 1
         sizes = [int(size) for size in shape]
@@ -90,43 +85,45 @@ def _one_row(
             return function(shape, *args, **kwargs)
         draws.of_rows.add(place)
         if any(len(keras.ops.shape(value)) for value in _tensors(args, kwargs)):
-            return differing(shape, *args, **kwargs)  # Its parameters are for each row.
+            return differing(shape, *args, **kwargs)  # Each row has its own parameters.
         row = function([1, *sizes[1:]], *args, **kwargs)
         return tf.repeat(row, num_rows, axis=0)
 
     return draw
 
 
-def _counted(function: Callable, draws: Draws) -> Callable:
+def _counted(function: _Draw, draws: Draws) -> _Draw:
     @functools.wraps(function)
-    def draw(*args, **kwargs):
+    def draw(*args: Any, **kwargs: Any) -> tf.Tensor:
         draws.num_draws += 1
         return function(*args, **kwargs)
 
     return draw
 
 
-def _tensors(args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
     given = [value for name, value in kwargs.items() if name not in ("seed", "dtype")]
     return [value for value in (*args, *given) if tf.is_tensor(value)]
 
 
-def _one_mask(function: Callable) -> Callable:
+def _one_mask(function: _Draw) -> _Draw:
     @functools.wraps(function)
-    def dropout(inputs, rate, noise_shape=None, seed=None):
+    def dropout(
+        inputs: tf.Tensor, rate: float, noise_shape: Any = None, seed: Any = None
+    ) -> tf.Tensor:
         shape = [None] * len(inputs.shape) if noise_shape is None else list(noise_shape)
         return function(inputs, rate, noise_shape=[1, *shape[1:]], seed=seed)
 
     return dropout
 
 
-def _noticed(function: Callable, draws: Draws, other_chance: bool) -> Callable:
+def _noticed(function: _Draw, draws: Draws, other_chance: bool) -> _Draw:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def draw(*args, **kwargs):
+    def draw(*args: Any, **kwargs: Any) -> tf.Tensor:
         draws.are_alike = False
-        # Also with other seeds: it moves the generator on, which later draws use.
+        # Called with other seeds, too: it advances the generator that later draws use.
         value = function(*args, **kwargs)
         if not other_chance:
             return value
@@ -137,9 +134,11 @@ def _noticed(function: Callable, draws: Draws, other_chance: bool) -> Callable:
     return draw
 
 
-def _without_training(function: Callable) -> Callable:
+def _without_training(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def call(self, inputs, training=None, mask=None):
+    def call(
+        self: keras.layers.Layer, inputs: tf.Tensor, training: Any = None, mask: Any = None
+    ) -> tf.Tensor:
         return function(self, inputs, training=False, mask=mask)
 
     return call

@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a training, exact at every step."""
+"""Learning rate schedules that are exact at every step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import keras
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.optimizer_config import ENDING, OptimizerConfig, config_of
+from kerasdist.models.optimizers.config import ENDING, OptimizerConfig, config_of
 
 
 @keras.saving.register_keras_serializable(package="kerasdist")
 @dataclass(frozen=True)
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """`learning_rate` times a factor: a linear warm-up, and after it a decay.
+    """`learning_rate` times a factor: first a linear warm-up, then a decay.
 
-    Steps are whole numbers and factors are float64 until the end, so that no step is rounded away
-    in a long training; Keras's own schedules count in float32. One-cycle is a warm-up and a
-    polynomial decay of power 1.
+    Steps are integers and factors are float64, so that a long training does not lose steps by
+    rounding. (Keras's own schedules count steps in float32.) The result has Keras's `floatx`.
+    One-cycle is a warm-up and a polynomial decay of power 1.
 
     Example:
         >>> float(Schedule("poly", learning_rate=0.5, decay_steps=10, power=1.0)(5))
@@ -32,13 +32,13 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     learning_rate: float
     warmup_steps: int = 0
     start_factor: float = 0.0
-    decay_steps: int = 1  # Counted from the end of the warm-up.
+    decay_steps: int = 1  # counted from the end of the warm-up
     decay_rate: float = 1.0
     staircase: bool = False
     power: float = 1.0
     end_factor: float = 0.0
 
-    def __call__(self, step: Any) -> tf.Tensor:
+    def __call__(self, step: tf.Tensor | keras.Variable | int) -> tf.Tensor:
         step = tf.cast(keras.ops.convert_to_tensor(step), tf.int64)
         factor = self._decay(tf.maximum(step - self.warmup_steps, 0))
         if self.warmup_steps:
@@ -77,14 +77,14 @@ def schedule(
     Args:
         settings: "constant", "exponential", "poly", "cosine" or "onecycle"; or settings, such as a
             recipe's `Config`.
-        total_steps: Steps of the whole training, the warm-up included: where "poly", "cosine" and
-            "onecycle" end, unless `decay_steps` says another step. `kerasdist.count_steps`
-            computes it.
+        total_steps: Number of steps of the whole training, with the warm-up. "poly", "cosine" and
+            "onecycle" end there, unless `decay_steps` is given. `kerasdist.count_steps` computes
+            it.
         **changes: Settings of `kerasdist.OptimizerConfig`, such as `learning_rate`.
 
     Returns:
-        A Keras schedule; for a constant learning rate without warm-up a number, which callbacks
-        such as ReduceLROnPlateau can change.
+        A Keras schedule. A constant learning rate without warm-up is a plain number, so that
+        callbacks such as ReduceLROnPlateau can change it.
 
     Raises:
         KerasdistError: If a setting is unknown or out of range, or a schedule has no end.
@@ -107,7 +107,7 @@ def schedule(
         if end is None:
             raise KerasdistError(
                 f"Received `schedule={shape!r}` without a number of steps. Expected the step at "
-                "which it ends. Give `total_steps`, for example "
+                "which the schedule ends. Give `total_steps`, for example "
                 "`kerasdist.count_steps(num_examples, batch_size, epochs)`, or `decay_steps`."
             )
         if shape == "onecycle":
@@ -116,7 +116,7 @@ def schedule(
         decay_steps = end - warmup_steps
     start_factor = config.start_factor
     if start_factor is None:
-        # Not from zero: the first step would do nothing.
+        # Not zero: the first step would do nothing.
         start_factor = 1 / (warmup_steps + 1)
     return Schedule(
         shape=shape,

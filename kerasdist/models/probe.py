@@ -1,0 +1,273 @@
+"""The probe: evaluates rows of the first batch, whole and in two parts, to compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
+from kerasdist.models import pure
+from kerasdist.models.fields import Batch, Example, read
+
+# The probe takes at most this many examples of the first batch, in two parts of different sizes.
+_ROWS = 61
+_FIRST_PART = 38 / 61
+# Rounding may change sums and means of many numbers by this fraction.
+RELATIVE = 1e-4
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to evaluate the rows.
+
+    With a `seed` the rows come in another order, and each row of floats in the inputs and outputs
+    is multiplied by a factor of that row. If `begin` is not None, all state starts from it.
+    """
+
+    training: bool
+    seed: int | None = None
+    begin: float | None = None
+
+    @property
+    def is_altered(self) -> bool:
+        """Whether the model may get values that it does not get in training."""
+        return self.seed is not None or self.begin is not None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation of some rows gave. `state` holds new values by variable id."""
+
+    loss: float
+    state: dict[int, np.ndarray]
+    denominators: Sequence[tf.Tensor]
+    draws: pure.Draws
+
+
+@dataclass(frozen=True)
+class Case:
+    """The whole, its two parts, and the whole `again` with other random numbers.
+
+    In `again` only the draws differ that cannot be made equal for all rows.
+    """
+
+    mode: Mode
+    whole: Evaluation
+    again: Evaluation
+    parts: list[Evaluation]
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the losses can be compared: they are finite and do not depend on chance."""
+        seen = (self.whole, *self.parts)
+        return (
+            all(part.draws.are_alike and np.isfinite(part.loss) for part in seen)
+            and np.isclose(self.again.loss, self.whole.loss, rtol=1e-5).item()
+        )
+
+    @property
+    def by_chance(self) -> set[int]:
+        """The state that differs when it is computed again."""
+        again = self.again.state
+        return {
+            key
+            for key, value in self.whole.state.items()
+            if key not in again
+            or not np.allclose(as_float64(value), as_float64(again[key]), rtol=1e-5, equal_nan=True)
+        }
+
+    @property
+    def comparable(self) -> set[int]:
+        """The state that can be compared, whatever the loss and other state are."""
+        seen = (self.whole, *self.parts)
+        return {
+            key
+            for key in self.whole.state
+            if all(
+                key in part.state and np.isfinite(as_float64(part.state[key])).all()
+                for part in seen
+            )
+        } - self.by_chance
+
+
+class Probe:
+    """Evaluates rows of a batch, whole and in two parts.
+
+    With `own_state` it watches these variables. Without `targets` it predicts, without a loss.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        batch: Batch,
+        own_state: Sequence[keras.Variable],
+        targets: bool,
+    ):
+        self.model = model
+        self.is_for_loss = targets and not own_state
+        example = read(model, batch, need_targets=targets)
+        size = int(tf.shape(tf.nest.flatten(example.args)[0])[0])
+        self.count = min(size, _ROWS)
+        rows = np.linspace(0, size - 1, self.count).astype("int64")
+        self._example = _map(lambda t: tf.gather(tf.convert_to_tensor(t), rows), example)
+        first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
+        self.sizes = (first, self.count - first)
+        self._own = {id(v) for v in own_state}
+        self._with_loss = targets
+        self._roles = pure.parts(model)
+
+    def before(self, mode: Mode) -> dict[int, np.ndarray]:
+        """The values from which the watched state starts."""
+        variables = [v for role in ("trainable", "other") for v in getattr(self._roles, role)]
+        values = [v for role in ("trainable", "other") for v in self._roles.natives(role)]
+        return {
+            id(variable): value.numpy()
+            if mode.begin is None
+            else np.full(value.shape, np.clip(mode.begin, value.dtype.min, value.dtype.max)).astype(
+                value.dtype.as_numpy_dtype
+            )
+            for variable, value in zip(variables, values, strict=True)
+            if id(variable) in self._own and value.dtype != tf.bool
+        }
+
+    def compare(self, mode: Mode) -> Case | None:
+        """Evaluates the whole and the parts.
+
+        Returns None if they draw a different number of random values, or if the model cannot take
+        the altered values.
+        """
+        try:
+            return self._compare(mode)
+        except Exception as error:
+            if mode.is_altered:
+                return None
+            if isinstance(error, KerasdistError):
+                raise
+            raise _uncomputable(self, error) from error
+
+    def _compare(self, mode: Mode) -> Case | None:
+        middle, end = self.sizes[0], self.count
+        of_rows = None
+        for _ in range(2):
+            whole = self._evaluate(mode, 0, end, None, of_rows)
+            parts = [
+                self._evaluate(mode, 0, middle, whole.denominators, of_rows),
+                self._evaluate(mode, middle, end, whole.denominators, of_rows),
+            ]
+            draws = [seen.draws for seen in (whole, *parts)]
+            # A draw is for rows only if its size follows the number of rows in each evaluation.
+            # Otherwise it is for a layer's weights.
+            of_rows = set.intersection(*(each.of_rows for each in draws))
+            if all(each.of_rows == of_rows for each in draws):
+                break
+        if len({each.num_draws for each in draws}) > 1:
+            return None
+        again = self._evaluate(mode, 0, end, None, of_rows, other_chance=True)
+        return Case(mode, whole, again, parts)
+
+    def _evaluate(
+        self,
+        mode: Mode,
+        start: int,
+        end: int,
+        denominators: Sequence[tf.Tensor] | None,
+        of_rows: Collection[int] | None,
+        *,
+        other_chance: bool = False,
+    ) -> Evaluation:
+        factors, example = None, _map(lambda t: t[start:end], self._example)
+        if mode.seed is not None:
+            random = np.random.default_rng(mode.seed)
+            factors = random.uniform(0.5, 1.0, size=self.count)[start:end]
+            rows = random.permutation(self.count)[start:end]
+            example = _map(lambda t: tf.gather(t, rows), self._example)
+            weight = example.sample_weight
+            example = _map(lambda t: _times(t, factors), example)
+            example = Example(example.args, example.x, example.y, weight)
+        shard = pure.Shard(tf.constant(end - start), tf.constant(self.count), denominators)
+        repeated = pure.repeated_rows(end - start, of_rows, other_chance=other_chance)
+        with pure.patched(), repeated as draws:
+            forward = self._forward(mode, example, shard, factors)
+        loss = 0.0 if forward.loss is None else float(forward.loss)
+        state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
+        return Evaluation(loss, state, shard.local_denominators, draws)
+
+    def _forward(
+        self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None
+    ) -> pure.Forward:
+        before = {} if mode.begin is None else self.before(mode)
+
+        def values(role: str) -> list[tf.Tensor]:
+            pairs = zip(getattr(self._roles, role), self._roles.natives(role), strict=True)
+            return [tf.convert_to_tensor(before.get(id(v), native)) for v, native in pairs]
+
+        state = values("trainable"), values("other"), values("seeds")
+        if not self._with_loss:
+            return pure.predict(self.model, self._roles, state, example)
+        return pure.forward(
+            self.model,
+            self._roles,
+            state,
+            example,
+            shard=shard,
+            training=mode.training,
+            with_metrics=False,
+            change_outputs=None
+            if factors is None
+            else lambda outputs: tf.nest.map_structure(lambda t: _times(t, factors), outputs),
+        )
+
+
+def as_float64(value: np.ndarray) -> np.ndarray:
+    return np.asarray(value, "float64")
+
+
+def rounding_of(model: keras.Model) -> float:
+    """The relative rounding error of one number, with room for a few operations."""
+    types = {layer.compute_dtype for layer in pure.all_layers(model)}
+    if any("16" in name for name in types):
+        return 2e-2
+    return 1e-14 if types == {"float64"} else 1e-5
+
+
+def _map(function: Callable[[Any], Any], example: Example) -> Example:
+    def mapped(structure: Any) -> Any:
+        return tf.nest.map_structure(lambda t: None if t is None else function(t), structure)
+
+    args = mapped(example.args)
+    x = args[0] if len(args) == 1 else args
+    return Example(args, x, mapped(example.y), mapped(example.sample_weight))
+
+
+def _times(tensor: Any, factors: np.ndarray) -> Any:
+    """Multiplies each row of floats by its factor. The Keras mask stays."""
+    if tensor is None or not tensor.dtype.is_floating or tensor.shape[:1] != [len(factors)]:
+        return tensor
+    shape = [len(factors)] + [1] * (len(tensor.shape) - 1)
+    scaled = tensor * tf.cast(tf.reshape(factors, shape), tensor.dtype)
+    mask = pure.get_mask(tensor)
+    if mask is not None:
+        pure.set_mask(scaled, mask)
+    return scaled
+
+
+def _uncomputable(probe: Probe, error: Exception) -> KerasdistError:
+    model, (first, second) = probe.model, probe.sizes
+    name, told = type(model).__name__, keras_reason(error)
+    reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    subject, kind = f"The model {name!r}", KerasdistError
+    if probe.is_for_loss:
+        subject = f"The loss of {name!r} ({pure.loss_names(model)})"
+        kind = InexactLossError
+    return kind(
+        f"{subject} cannot be computed on a part of a batch: with {probe.count} examples of the "
+        f"first batch, or {first} and {second} of them, it raised {reason!r}. Expected code that "
+        "works for any number of examples, because each shard gets a part of the batch. Take the "
+        "number from the inputs, such as `keras.ops.shape(y_pred)[0]`, or use "
+        "`devices=1, shards=1`."
+    )

@@ -1,0 +1,106 @@
+"""Checks once per model that its loss and state can be computed on shards; remembers the result."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from kerasdist.models import pure
+from kerasdist.models.additive_loss import refuse_inexact
+from kerasdist.models.fields import Batch
+from kerasdist.models.inspection import Findings
+from kerasdist.models.state_rules import find_rules
+
+
+def state_rules(
+    model: keras.Model,
+    first_batch: Callable[[], Batch],
+    findings: Findings,
+    shards: int,
+    *,
+    training: bool,
+) -> dict[int, str]:
+    """Returns the rule of each state variable by its id, where the first batch shows one.
+
+    Refuses a loss or state that cannot be computed from the shards. The verdict about a model is
+    remembered until the model is compiled again or changed.
+    """
+    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
+        return {}
+    batch = first_batch()
+    own = findings.own_state
+    key = (training, findings.has_own_loss_terms, findings.has_targets, _kind(model, batch))
+    memory = _memory(model)
+    remembered = memory.get(key)
+    if remembered is not None and remembered.is_of(model, own):
+        return dict(zip(map(id, own), remembered.rules, strict=True))
+    has_loss = True
+    if findings.has_own_loss_terms:
+        has_loss = refuse_inexact(model, batch, shards, training=training)
+    rules = find_rules(model, batch, own, training=training, targets=findings.has_targets)
+    # Not remembered if something could not be compared: another batch may show it.
+    if has_loss and len(rules) == len(own):
+        memory[key] = _Verdict.of(model, own, rules)
+    return rules
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """The rules of a model's state.
+
+    It holds weak references only. They do not keep the model alive, and unlike an id they are never
+    mistaken for a new object.
+    """
+
+    compilation: tuple[Callable[[], Any], ...]
+    own_state: tuple[Callable[[], Any], ...]
+    rules: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, model: keras.Model, own_state: Sequence[keras.Variable], rules: Mapping[int, str]
+    ) -> Self:
+        return cls(
+            tuple(_reference(made) for made in pure.compilation(model)),
+            tuple(weakref.ref(v) for v in own_state),
+            tuple(rules[id(v)] for v in own_state),
+        )
+
+    def is_of(self, model: keras.Model, own_state: Sequence[keras.Variable]) -> bool:
+        references = (*self.compilation, *self.own_state)
+        now = (*pure.compilation(model), *own_state)
+        return len(references) == len(now) and all(
+            reference() is thing for reference, thing in zip(references, now, strict=True)
+        )
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    return (lambda: None) if thing is None else weakref.ref(thing)
+
+
+_SET_BY_LOOPS = {"stop_training", "stop_evaluating", "stop_predicting"}
+_VERDICTS: weakref.WeakKeyDictionary[Any, dict[Any, _Verdict]] = weakref.WeakKeyDictionary()
+
+
+def _memory(model: keras.Model) -> dict[Any, _Verdict]:
+    return {} if type(model).__hash__ is None else _VERDICTS.setdefault(model, {})
+
+
+def _kind(model: keras.Model, batch: Batch) -> str:
+    """Shapes and dtypes of the batch, and the settings of the model, its layers and losses."""
+
+    def spec(leaf: Any) -> tuple[Any, str]:
+        return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))
+
+    def settings(thing: Any) -> dict[str, Any]:
+        plain = bool | int | float | str
+        pairs = getattr(thing, "__dict__", {}).items()
+        return {k: v for k, v in pairs if isinstance(v, plain) and k not in _SET_BY_LOOPS}
+
+    things = [model, *pure.all_layers(model), *tf.nest.flatten(getattr(model, "loss", None))]
+    return repr((tf.nest.map_structure(spec, batch), [settings(thing) for thing in things]))

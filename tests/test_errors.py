@@ -1,0 +1,33 @@
+"""The pieces of messages: the line that says what is wrong, and the name that was meant."""
+
+import doctest
+
+import pytest
+
+from kerasdist import errors
+
+
+def test_the_examples_run():
+    assert doctest.testmod(errors).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("bad shape", "bad shape"),
+        (
+            "Exception encountered when calling Own.call().\n\n\x1b[1mbad shape\x1b[0m\n",
+            "bad shape",
+        ),
+        ('in user code:\n\n    File "a.py", line 3, in call\n    bad shape', "bad shape"),
+        ("{{function_node __wrapped__MatMul}} bad shape [Op:MatMul]", "bad shape [Op:MatMul]"),
+        ("Could not do it.\n\nError encountered:\n\nbad shape\nmore", "bad shape"),
+        ("", ""),
+    ],
+)
+def test_the_reason_is_without_the_frame_of_keras(message, expected):
+    assert errors.keras_reason(ValueError(message)) == expected
+
+
+def test_nothing_is_guessed_when_no_name_is_near():
+    assert errors.closest("weight", ["image", "label"]) == ""
