@@ -120,7 +120,7 @@ class Payload:
         self.marker = marker
 
     def __reduce__(self):
-        return (open, (str(self.marker), "w"))
+        return (os.mkdir, (str(self.marker),))
 
 
 def test_pickles_are_not_read(tmp_path, marker):
@@ -144,7 +144,7 @@ def test_pickles_are_not_read(tmp_path, marker):
     with open(tmp_path / "npy.keras", "rb") as file:
         np.load(file, allow_pickle=True)[0].close()
     assert marker.exists()  # The sample is a real one.
-    marker.unlink()
+    marker.rmdir()
 
 
 def test_members_with_paths_go_nowhere(tmp_path, good):

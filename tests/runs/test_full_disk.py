@@ -250,7 +250,7 @@ def test_the_command_exits_with_1_and_the_same_command_goes_on(tmp_path, fit_com
     assert fit_command("whole")[0] == 0
     code, out, err = fit_command("run", actions={9: lambda: disk.fail(errno.ENOSPC)})
     assert code == 1
-    assert "end of the run could not be saved: [Errno 28] No space left on device" in err
+    assert "The end of the run could not be saved: [Errno 28] No space left on device" in err
     assert out.count("could not write") == 1
     assert f"step {STEPS}," in out
     disk.work()
