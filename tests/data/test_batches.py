@@ -26,7 +26,7 @@ def test_values_that_are_no_numbers(values, found, not_compiled):
 
 def test_rows_of_different_lengths(not_compiled):
     message = refusal(regressor(), ([[1.0], [2.0, 3.0]] * 5, Y))
-    assert "different lengths in `data` (0)" in message
+    assert "The rows in `data` (0) have different lengths" in message
     assert "pad_sequences" in message
 
 
