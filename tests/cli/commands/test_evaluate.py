@@ -181,7 +181,7 @@ def test_groups_for_another_number_of_examples_are_refused(x):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of texts"),
+        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of strings"),
         ('return {"speaker": [', "return ([", "Received list from the recipe's `build_groups`"),
     ],
 )
