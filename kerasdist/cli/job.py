@@ -87,7 +87,9 @@ class Job:
 
 def _construct(source: ClassFile | None, arguments: dict[str, Any]) -> Any:
     if source is None:
-        raise KerasdistError("There is nothing to train. Expected a recipe, or two classes. Name a recipe.")
+        raise KerasdistError(
+            "There is nothing to train. Expected a recipe or two classes. Name a recipe."
+        )
     kind = source.load()
     try:
         return kind(**arguments)
