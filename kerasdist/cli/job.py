@@ -90,7 +90,7 @@ class Job:
 def _construct(source: ClassFile | None, arguments: dict[str, Any]) -> Any:
     if source is None:
         raise KerasdistError(
-            "There is nothing to train. Expected a recipe, or two classes. Name a recipe."
+            "There is nothing to train. Expected a recipe or two classes. Name a recipe."
         )
     kind = source.load()
     try:
