@@ -372,6 +372,7 @@ def test_living_and_dead_processes():
     assert not any(is_alive(pid) for pid in (0, -1, DEAD_PID, 10**30))
     process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     process.stdout.read()
+    process.stdout.close()
     for _ in range(500):
         if not is_alive(process.pid):
             break
