@@ -378,7 +378,6 @@ def test_living_and_dead_processes():
         time.sleep(0.01)
     assert not is_alive(process.pid)
     assert process.wait() == 0
-    process.stdout.close()
     assert not is_alive(process.pid)
 
 
