@@ -82,7 +82,7 @@ def _is_finite(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reduce_all(tf.math.is_finite(tensor))
 
 
-# Two ways to write a step: the new values if it is finite, else the `left` ones. They return the
+# Two ways to write a step: the new values if it is finite, else the `kept` ones. They return the
 # check's flags, which are empty if the step is finite, and what to wait for.
 Assign = Callable[[Values], list[tf.Operation]]
 Written = tuple[tf.Tensor, list[Any]]
@@ -95,16 +95,16 @@ def writer(state: State) -> Write:
 
 
 def write_by_choice(
-    check: Check, new_values: Callable[[], Values], left: Values, assign: Assign
+    check: Check, new_values: Callable[[], Values], kept: Values, assign: Assign
 ) -> Written:
-    """Always writes: for each value, the new one or the one to leave."""
+    """Always writes: for each value, the new one or the one to keep."""
     new = new_values()
     chosen = {
         role: [
             value if value is None or value is old else tf.where(check.finite, value, old)
             for value, old in zip(new[role], values, strict=True)
         ]
-        for role, values in left.items()
+        for role, values in kept.items()
     }
     written = assign(chosen)
     flags = tf.cond(check.finite, _no_flags, check.flags)
@@ -112,7 +112,7 @@ def write_by_choice(
 
 
 def write_in_branch(
-    check: Check, new_values: Callable[[], Values], left: Values, assign: Assign
+    check: Check, new_values: Callable[[], Values], kept: Values, assign: Assign
 ) -> Written:
     """Computes and writes the new values in a branch of `tf.cond`. Its inputs cost operations."""
 
@@ -120,11 +120,11 @@ def write_in_branch(
         assign(new_values())
         return _no_flags()
 
-    def leave() -> tf.Tensor:
-        assign(left)
+    def keep() -> tf.Tensor:
+        assign(kept)
         return check.flags()
 
-    flags = tf.cond(check.finite, write, leave)
+    flags = tf.cond(check.finite, write, keep)
     return flags, [flags]
 
 

@@ -89,11 +89,10 @@ def train_step(
         check = finite.check(totals, sums, terms, start)
         # Clip the gradients, update weights, averages and metrics, and write them.
         new_values = partial(update.new_values, totals, start, example, sums.rows)
-        left = (
-            update.optimizer.with_smaller_scale(start) if start.scale is not None else start.stored
-        )
+        is_scaled = start.scale is not None
+        kept = update.optimizer.with_smaller_scale(start) if is_scaled else start.stored
         assign = partial(parts.state.assign, before=start.stored)
-        flags, done = write(check, new_values, left, assign)
+        flags, done = write(check, new_values, kept, assign)
         with tf.control_dependencies(done):
             status = tf.where(check.finite, REACHED, NOT_FINITE)
         return status, tf.cast(totals.loss, tf.float64), flags, totals.gradients
