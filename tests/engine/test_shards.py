@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.shards import Cut
-from kerasdist.models.contract import Example
+from kerasdist.models.fields import Example
 
 PLACEMENT = Placement(("CPU:0",), None)
 
