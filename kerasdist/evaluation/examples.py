@@ -28,7 +28,7 @@ from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures
 from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE
-from kerasdist.training.validation import read_batches
+from kerasdist.training.epochs.validation import read_batches
 
 # The report cannot draw a matrix of more classes.
 MOST_CLASSES = 100

@@ -10,6 +10,7 @@ import keras
 from kerasdist.devices.placement import place
 from kerasdist.models import refusals
 from kerasdist.training import arguments, inference
+from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import (
     CallbackLike,
     DataLike,
@@ -23,7 +24,6 @@ from kerasdist.training.options import (
     TrainingOptions,
     WatchOptions,
 )
-from kerasdist.training.plan import Plan
 from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
 

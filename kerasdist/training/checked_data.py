@@ -19,8 +19,8 @@ from kerasdist.models import inspection, refusals
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
 from kerasdist.models.verdicts import state_rules
+from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
-from kerasdist.training.plan import Plan
 
 DEFAULT_TEST_BATCH_SIZE = 128
 

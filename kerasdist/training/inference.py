@@ -16,10 +16,10 @@ from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.training import arguments
-from kerasdist.training.callbacks import Hooks
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
+from kerasdist.training.epochs.callbacks import Hooks
+from kerasdist.training.epochs.validation import outputs, test
 from kerasdist.training.options import CallbackLike, DataLike, PathLike
-from kerasdist.training.validation import outputs, test
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from kerasdist.runs.checkpoints.recovery import save_interval
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.intervals import Every
 from kerasdist.training import arguments
-from kerasdist.training.plan import Plan
+from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.progress.reporter import Reporter
 
 PathLike: TypeAlias = str | os.PathLike[str]

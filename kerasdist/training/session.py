@@ -20,14 +20,14 @@ from kerasdist.models import refusals
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
 from kerasdist.training import preparation
-from kerasdist.training.callbacks import Hooks
-from kerasdist.training.loop import Loop
+from kerasdist.training.epochs.callbacks import Hooks
+from kerasdist.training.epochs.loop import Loop
+from kerasdist.training.epochs.validation import test
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import KeptRun, Run, open_run
-from kerasdist.training.validation import test
 
 
 def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.History:

@@ -9,7 +9,7 @@ from kerasdist.cli import main
 from kerasdist.runs import folder, metrics_log
 from kerasdist.runs.checkpoints import Files
 from kerasdist.runs.file_names import FINAL
-from kerasdist.training.loop import Loop
+from kerasdist.training.epochs.loop import Loop
 from tests.runs.small_runs import fit
 
 

@@ -115,7 +115,7 @@ def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path, monke
     run = tmp_path / "run"
     losses = iter([1.0, 0.5, 2.0, 3.0])
     monkeypatch.setattr(
-        "kerasdist.training.loop.metric_results", lambda engine: {"loss": next(losses, 9.0)}
+        "kerasdist.training.epochs.loop.metric_results", lambda engine: {"loss": next(losses, 9.0)}
     )
     save = folder.save_model
     attempts = []

@@ -16,7 +16,7 @@ from kerasdist.runs.file_names import DESCRIPTION
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock, RunLockedError
 from kerasdist.runs.ownership import OwnFolder
-from kerasdist.training.loop import Loop
+from kerasdist.training.epochs.loop import Loop
 from tests.faulty_files import contents
 from tests.runs.small_runs import (
     STEPS,
@@ -70,7 +70,7 @@ def test_if_the_best_model_is_lost_the_best_since_then_is_kept(tmp_path, monkeyp
     run = tmp_path / "run"
     losses = iter([0.1, 2.0, 1.0, 3.0])
     monkeypatch.setattr(
-        "kerasdist.training.loop.metric_results", lambda engine: {"loss": next(losses)}
+        "kerasdist.training.epochs.loop.metric_results", lambda engine: {"loss": next(losses)}
     )
     count = Loop._count
     weights = {}

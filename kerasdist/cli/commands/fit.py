@@ -25,6 +25,8 @@ from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
+from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.epochs.signals import Terminated
 from kerasdist.training.options import (
     DataSource,
     ModelSource,
@@ -33,11 +35,9 @@ from kerasdist.training.options import (
     TrainingOptions,
     WatchOptions,
 )
-from kerasdist.training.plan import Plan
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
-from kerasdist.training.signals import Terminated
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed")
 _KEEPING = ("resume", "save_every", "keep", "monitor")

@@ -11,14 +11,14 @@ from typing import Any
 from kerasdist.engine.compiled_loop import SECONDS_PER_CALL, Outcome
 from kerasdist.engine.engine import Engine
 from kerasdist.runs.intervals import Every, at_most
+from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.epochs.validation import metric_results
 from kerasdist.training.options import WatchOptions
-from kerasdist.training.plan import Plan
 from kerasdist.training.progress.meter import Meter, Reading
 from kerasdist.training.progress.placement_log import PlacementLog
 from kerasdist.training.progress.profile import Profile
 from kerasdist.training.progress.tensorboard import FOLDER, Summaries
 from kerasdist.training.run import Run
-from kerasdist.training.validation import metric_results
 
 
 class Watch:

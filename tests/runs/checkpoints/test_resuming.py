@@ -12,8 +12,8 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.engine.engine import Engine
 from kerasdist.runs.checkpoints import Store, recovery
+from kerasdist.training.epochs.signals import Terminated
 from kerasdist.training.progress import watch
-from kerasdist.training.signals import Terminated
 from tests.runs.checkpoints.stopped_runs import TIMES, StopAt, X, Y, build, digest, fit, interrupted
 
 

@@ -16,7 +16,7 @@ from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.runs.atomic import as_json, as_number
-from kerasdist.training import validation
+from kerasdist.training.epochs import validation
 from kerasdist.training.progress.meter import Meter, Reading
 from kerasdist.training.progress.reporter import Reporter, as_text, mode_of
 from kerasdist.training.run import KeptRun
@@ -257,7 +257,7 @@ def test_validation_is_told_batch_by_batch_and_stays_the_same(monkeypatch):
     assert told[-1] == (7, 7)
     # A batch that takes longer than a call is to last: one a call.
     told.clear()
-    monkeypatch.setattr("kerasdist.training.validation.SECONDS_PER_CALL", 1e-9)
+    monkeypatch.setattr("kerasdist.training.epochs.validation.SECONDS_PER_CALL", 1e-9)
     assert evaluate(model, data, batch_size=8, steps=5)
     assert told == [(n, 5) for n in range(6)]
 

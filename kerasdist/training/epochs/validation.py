@@ -17,7 +17,7 @@ from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.atomic import as_number
-from kerasdist.training.callbacks import Hooks
+from kerasdist.training.epochs.callbacks import Hooks
 
 # More steps than any data has: the compiled loop needs a number.
 NO_LIMIT = 2**40

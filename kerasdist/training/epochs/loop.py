@@ -11,13 +11,13 @@ from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.checkpoints import Checkpoint
 from kerasdist.runs.intervals import at_most
-from kerasdist.training import not_finite
-from kerasdist.training.callbacks import Hooks
-from kerasdist.training.plan import Plan, Position
+from kerasdist.training.epochs import not_finite
+from kerasdist.training.epochs.callbacks import Hooks
+from kerasdist.training.epochs.plan import Plan, Position
+from kerasdist.training.epochs.signals import Interrupts, raise_for
+from kerasdist.training.epochs.validation import metric_results, reset_metrics
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import Run, Snapshot
-from kerasdist.training.signals import Interrupts, raise_for
-from kerasdist.training.validation import metric_results, reset_metrics
 
 
 class Loop:
