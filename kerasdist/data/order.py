@@ -16,6 +16,5 @@ def shuffled_order(seed: int, epoch: int, count: int) -> np.ndarray:
 def own_rows(share: Share, first: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """A worker's rows of a batch that reaches from `first` to `end`: `Share.rows` for tensors."""
     n = tf.cast(end - first, tf.int64)
-    begin = tf.minimum(share.first * n // share.shards, n - 1)
-    borrowed = tf.minimum((share.end - 1) * n // share.shards, n - 1) + 1
-    return first + begin, first + tf.maximum(share.end * n // share.shards, borrowed)
+    begin, last = share.rows(n, tf.minimum, tf.maximum)
+    return first + begin, first + last

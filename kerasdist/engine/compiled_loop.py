@@ -1,11 +1,11 @@
-"""Many steps in one compiled call: the loop over the host's iterator."""
+"""Many steps in one compiled call: the loop over the batches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -13,20 +13,42 @@ import tensorflow as tf
 from kerasdist.data.rows import Rows
 from kerasdist.devices.private_tensorflow import silence_retracing_warning
 
-# A call of the compiled loop lasts about this long: signals, logs and callbacks wait for its end.
+# A call of the compiled loop takes about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
 # How a call ended.
 REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
 
+# Where batches come from: a `tf.data.Dataset`, or arrays in memory.
+Source: TypeAlias = tf.data.Iterator | Rows
+
+
+class StepResult(NamedTuple):
+    """What one step gives to the loop.
+
+    `flags` are empty if the step is finite, else `[replicas, tensors]`: which tensors are finite.
+    """
+
+    status: tf.Tensor
+    num_examples: tf.Tensor
+    loss: tf.Tensor
+    flags: tf.Tensor
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call of a compiled loop did. `loss` is the last step's.
+    """What one call of a compiled loop did.
 
-    After a step that is not finite, `not_finite` names what was not, on the first `replica` where
-    anything was not; None if only their sum was not. `seen` is what an observed step saw
-    (`observing`). For `waited` seconds batches were waited for; `learning_rate` is of the step done
-    last.
+    Attributes:
+        num_steps: The number of steps that were written.
+        num_examples: The examples in these steps.
+        status: How the call ended: `REACHED`, `END_OF_DATA` or `NOT_FINITE`.
+        loss: The loss of the last step.
+        not_finite: What was not finite in a step that was not written.
+        replica: The first replica where that happened; None if only the sum over the replicas was
+            not finite.
+        seen: What an observed step saw (`observations.Observation`).
+        waited: For how many seconds the loop waited for batches.
+        learning_rate: The learning rate of the last written step.
     """
 
     num_steps: int
@@ -40,18 +62,20 @@ class Outcome:
     learning_rate: float = math.nan
 
 
-def compiled(function: Callable) -> Any:
-    # Batches of many sizes given to predict: the second one makes the size unknown.
+def compiled(function: Callable[..., Any]) -> Any:
+    """`function` as a `tf.function`."""
+    # `predict` gets batches of many sizes: the second one makes the size unknown.
     made = tf.function(function, autograph=False, reduce_retracing=True)
-    # One function an engine is meant: TensorFlow would warn from the fifth fit of a process on.
+    # Each engine makes its functions. TensorFlow would warn from the fifth fit of a process on.
     silence_retracing_warning(made)
     return made
 
 
-def next_batch(batches: Any) -> Any | None:
-    """What `first_of` takes the next batch from, in a compiled function; None if there is none.
+def next_batch(batches: Source) -> Any | None:
+    """What `first_of` takes the next batch from, in a compiled function; None at the end.
 
-    Of `Rows`, not the batch itself: with its size known, constants would be folded into other bits.
+    For `Rows` this is not the batch itself: TensorFlow would fold its known size into constants,
+    which rounds differently.
     """
     if isinstance(batches, Rows):
         return batches if batches.position < batches.num_batches else None
@@ -60,21 +84,34 @@ def next_batch(batches: Any) -> Any | None:
 
 
 def first_of(found: Any) -> Any:
+    """The batch that `next_batch` found."""
     return found.batch(found.position) if isinstance(found, Rows) else found.get_value()
 
 
-def over_batches(source, num_steps, run: Callable, *, times_input: bool = False) -> tuple:
-    """`run(batch)` for batch after batch: counts of steps and examples, and the last results.
+# Values that the loop carries from step to step: numbers of steps and examples, the status, loss
+# and flags of the last step.
+Carried = tuple[tf.Tensor, ...]
+After = Callable[[tf.Tensor, tf.Tensor, Any], Carried]
 
-    `source` is an iterator, or `Rows`.
 
-    The last of the results is for how many seconds batches were waited for, if `times_input`: which
-    takes 2 to 4 microseconds a step (CPU, TF 2.21), 1 to 2% of the smallest steps. Else it is NaN.
+def over_batches(
+    source: Source,
+    num_steps: tf.Tensor,
+    run: Callable[[Any], StepResult],
+    *,
+    times_input: bool = False,
+) -> tuple[tf.Tensor, ...]:
+    """Calls `run(batch)` for batch after batch.
+
+    Returns:
+        The numbers of steps and examples; status, loss and flags of the last step; and for how many
+        seconds the loop waited for batches (NaN without `times_input`). To measure this takes 2 to
+        4 microseconds per step (CPU, TF 2.21), which is 1 to 2% of the smallest steps.
     """
 
-    def after(step, examples, batch):
+    def after(step: tf.Tensor, examples: tf.Tensor, batch: Any) -> Carried:
         status, count, loss, flags = run(batch)
-        # The counter waits for the update: no step is counted that was not written.
+        # The counter waits for the update: a step counts only if it was written.
         with tf.control_dependencies([status]):
             done = tf.cast(tf.equal(status, REACHED), tf.int64)
         return step + done, examples + done * count, status, loss, flags
@@ -83,32 +120,41 @@ def over_batches(source, num_steps, run: Callable, *, times_input: bool = False)
     start = (zero, zero, tf.constant(REACHED), real_zero, tf.ones((0, 0), tf.bool))
     scalar = tf.TensorShape([])
     shapes = (scalar, scalar, scalar, scalar, tf.TensorShape([None, None]))
-    over = _over_rows if isinstance(source, Rows) else _over_iterator
-    *results, waited = over(source, num_steps, after, (start, shapes), times_input)
+    if isinstance(source, Rows):
+        results, waited = _over_rows(source, num_steps, after, start, shapes)
+    else:
+        results, waited = _over_iterator(source, num_steps, after, start, shapes, times_input)
     step, examples, status, loss, flags = results
     is_over = tf.logical_and(status == REACHED, step < num_steps)
     return step, examples, tf.where(is_over, END_OF_DATA, status), loss, flags, waited
 
 
-def _over_rows(rows: Rows, num_steps, after: Callable, start_and_shapes, times_input: bool):
-    (step, *start), shapes = start_and_shapes
+def _over_rows(
+    rows: Rows, num_steps: tf.Tensor, after: After, start: Carried, shapes: tuple[Any, ...]
+) -> tuple[Carried, tf.Tensor]:
+    step, *others = start
     end = tf.minimum(rows.position + num_steps, rows.num_batches)
     number, *results = tf.while_loop(
         lambda number, examples, status, *_: tf.logical_and(status == REACHED, number < end),
         lambda number, examples, *_: after(number, examples, rows.batch(number)),
-        (rows.position + step, *start),
+        (rows.position + step, *others),
         shape_invariants=shapes,
         parallel_iterations=1,
     )
-    # Taking them is a part of the step, not waiting.
-    return number - rows.position, *results, tf.constant(0.0, tf.float64)
+    # The loop does not wait for these batches: it takes them in the step.
+    return (number - rows.position, *results), tf.constant(0.0, tf.float64)
 
 
-def _over_iterator(iterator, num_steps, after: Callable, start_and_shapes, times_input: bool):
-    start, shapes = start_and_shapes
-
-    def fetch(is_wanted) -> tuple[Any, list]:
-        # Nothing else of the loop is under way then: iterations are not run in parallel.
+def _over_iterator(
+    iterator: Any,
+    num_steps: tf.Tensor,
+    after: After,
+    start: Carried,
+    shapes: tuple[Any, ...],
+    times_input: bool,
+) -> tuple[Carried, tf.Tensor]:
+    def fetch(is_wanted: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+        # Nothing else in the loop runs at this time: its iterations are not parallel.
         with tf.control_dependencies([is_wanted]):
             before = [tf.timestamp()] if times_input else []
         # A control dependency would not hold back the branch of a lowered `tf.cond`.
@@ -122,15 +168,17 @@ def _over_iterator(iterator, num_steps, after: Callable, start_and_shapes, times
         with tf.control_dependencies([optional.has_value()] if times_input else []):
             return optional, [tf.timestamp() - b for b in before]
 
-    def more(step, examples, status, loss, flags, optional, *_):
+    def more(*carried: Any) -> tf.Tensor:
+        step, _, status, _, _, optional, *_ = carried
         is_wanted = tf.logical_and(status == REACHED, step < num_steps)
         return tf.logical_and(is_wanted, optional.has_value())
 
-    def body(step, examples, status, loss, flags, optional, *waited):
+    def body(*carried: Any) -> tuple[Any, ...]:
+        step, examples, _, _, _, optional, *waited = carried
         # Not in a `tf.cond`: each tensor and variable that a branch uses costs an operation.
         results = after(step, examples, optional.get_value())
         step, _, status, *_ = results
-        # No batch is taken that this call does not use.
+        # Take a batch only if this call uses it.
         optional, more = fetch(tf.logical_and(status == REACHED, step < num_steps))
         return (*results, optional, *[w + m for w, m in zip(waited, more, strict=True)])
 
@@ -143,11 +191,13 @@ def _over_iterator(iterator, num_steps, after: Callable, start_and_shapes, times
         parallel_iterations=1,
     )
     seconds = results[-1] if times_input else tf.constant(math.nan, tf.float64)
-    return *results[: len(start)], seconds
+    return tuple(results[: len(start)]), seconds
 
 
-def last_learning_rate(optimizer, owners: Sequence, values: Sequence) -> tf.Tensor:
-    """What the last step used, from the `values` that the optimizer's variables have after it."""
+def last_learning_rate(
+    optimizer: keras.optimizers.Optimizer, owners: Sequence[Any], values: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """What the last step used, from the `values` of the optimizer's variables after it."""
     mapping = [
         (owner, tf.maximum(value, 1) - 1 if owner is optimizer.iterations else value)
         for owner, value in zip(owners, values, strict=True)

@@ -1,4 +1,4 @@
-"""What a summary shows of one step: collected on each replica, then made into arrays."""
+"""What a summary shows of one step: collected on each replica, then turned into arrays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices.placement import Placement
 from kerasdist.devices.worker import Workers
-from kerasdist.engine.shards import leaves
-from kerasdist.engine.state import State
+from kerasdist.engine.shards import Number, leaves
+from kerasdist.engine.state import Start, State
+from kerasdist.engine.terms import Terms
+from kerasdist.engine.train_step import Details
 from kerasdist.models import pure
 from kerasdist.models.fields import fields_read, read
 
-IMAGES_A_REPLICA = 4
+IMAGES_PER_REPLICA = 4
 _CHANNELS = (1, 3, 4)
 
 
@@ -24,10 +27,20 @@ _CHANNELS = (1, 3, 4)
 class Observation:
     """One step, as a summary shows it.
 
-    `replica_losses` has NaN where a replica had no example. `data_loss` is the loss without
-    `regularization` (of weights) and `added` (by `add_loss`); None if the model computes its loss
-    itself, and so alone knows the parts. `images` and `targets` have a dict of fields a replica.
-    `gradients` are of the global batch, before clipping; `variables` have their new values.
+    Attributes:
+        loss: The loss of the global batch.
+        replica_losses: The loss of each replica's part; NaN if a replica had no example.
+        data_loss: The loss without `regularization` and `added`. None if the model overrides
+            `compute_loss`: then only the model knows the parts.
+        regularization: The penalties of the weights; None if there are none.
+        added: The losses by `add_loss`; None if there are none.
+        learning_rate: What this step used.
+        loss_scale: What this step used; None if there is none.
+        variables: The new values of the weights.
+        gradients: The gradients of the global batch, before clipping.
+        images: For each replica, the fields that are images.
+        targets: For each replica, the targets that look like images.
+        graph: Makes the graph of the step.
     """
 
     loss: float
@@ -44,72 +57,64 @@ class Observation:
     graph: Callable[[], tf.compat.v1.GraphDef]
 
 
+@dataclass(frozen=True)
 class Observer:
-    """Collects tensors into `seen` while a step is traced on one replica.
+    """Collects what a summary shows of one step, on one replica.
 
-    Nothing here is read by the step itself, which computes the same bits with and without it.
+    The step itself reads none of it. So it computes the same bits with and without an observer.
     """
 
-    def __init__(self, model: keras.Model, roles: pure.Parts):
-        self._model, self._roles = model, roles
-        self._num_terms = 0
-        self.seen: dict[str, Any] = {}
+    model: keras.Model
+    roles: pure.Parts
+    placement: Placement
+    terms: Terms
 
-    def terms(self, added: tf.Tensor | None) -> list[tf.Tensor]:
-        """What is to be added up over this replica's shards: its part of `add_loss` losses."""
-        self._num_terms = 0 if added is None else 1
-        return [] if added is None else [added]
+    def look(self, replica: Number, batch: Any, start: Start, details: Details) -> dict[str, Any]:
+        """Tensors by name, and dicts of tensors for images, targets and gradients."""
+        seen = self._of_replica(
+            replica, batch, self.terms.split(details.own, start.inputs.variables).loss
+        )
+        seen["gradients"] = by_name(
+            (variable.path, gradient)
+            for variable, gradient in zip(self.roles.trainable, details.gradients, strict=True)
+            if gradient is not None
+        )
+        if details.added:
+            (seen["added"],) = details.added
+        penalties = [
+            _scalar(variable.regularizer(value))
+            for variable, value in zip(self.roles.trainable, start.trainable, strict=True)
+            if variable.regularizer is not None
+        ]
+        if penalties:
+            seen["regularization"] = tf.add_n(penalties)
+        return seen | self._of_optimizer(start)
 
-    def take_terms(self, sums: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Takes the sums of `terms` out of a replica's sums."""
-        if not self._num_terms:
-            return sums
-        self.seen["added"] = sums[-1]
-        return sums[:-1]
-
-    def look(
-        self,
-        batch: Any,
-        span: tf.Tensor | None,
-        replica: tf.Tensor | int,
-        num_replicas: int,
-        own_loss: tf.Tensor,
-        gradients: Sequence[tf.Tensor | None],
-        trainable: Sequence[tf.Tensor],
-        optimizer: Sequence[tf.Tensor],
-    ) -> None:
-        """Takes the rest: `trainable` and `optimizer` are the values at the step's start."""
-        model, roles = self._model, self._roles
-        count = tf.shape(leaves(read(model, batch).args)[0], out_type=tf.int64)[0]
+    def _of_replica(self, replica: Number, batch: Any, own_loss: tf.Tensor) -> dict[str, Any]:
+        batch, span = (batch, None) if self.placement.workers is None else batch
+        count = tf.shape(leaves(read(self.model, batch).args)[0], out_type=tf.int64)[0]
         count, offset = (count, 0) if span is None else (span[0], span[1])
-        # The rows of its neighbouring shards.
+        # The rows of this replica's shards, which are neighbours.
+        num_replicas = self.placement.num_replicas
         first, last = (tf.cast(i, tf.int64) * count // num_replicas for i in (replica, replica + 1))
         share = tf.cast(last - first, tf.float64) / tf.cast(count, tf.float64)
-        images, targets = _images(model, batch, first - offset, last - offset)
-        self.seen |= {
+        images, targets = _images(self.model, batch, first - offset, last - offset)
+        return {
             "loss": tf.math.divide_no_nan(tf.cast(own_loss, tf.float64), share),
             "num_examples": last - first,
             "images": images,
             "targets": targets,
-            "gradients": by_name(
-                (variable.path, gradient)
-                for variable, gradient in zip(roles.trainable, gradients, strict=True)
-                if gradient is not None
-            ),
         }
-        penalties = [
-            _scalar(variable.regularizer(value))
-            for variable, value in zip(roles.trainable, trainable, strict=True)
-            if variable.regularizer is not None
-        ]
-        if penalties:
-            self.seen["regularization"] = tf.add_n(penalties)
-        with keras.StatelessScope(list(zip(roles.optimizer, optimizer, strict=True))):
-            self.seen["learning_rate"] = _scalar(model.optimizer.learning_rate)
-            inner, scale, _ = pure.loss_scale(model.optimizer)
+
+    def _of_optimizer(self, start: Start) -> dict[str, tf.Tensor]:
+        optimizer = self.model.optimizer
+        with keras.StatelessScope(list(zip(self.roles.optimizer, start.optimizer, strict=True))):
+            seen = {"learning_rate": _scalar(optimizer.learning_rate)}
+            inner, scale, _ = pure.loss_scale(optimizer)
             scale = inner.loss_scale_factor if scale is None else scale
             if scale is not None:
-                self.seen["loss_scale"] = _scalar(scale)
+                seen["loss_scale"] = _scalar(scale)
+        return seen
 
 
 def observation(
@@ -119,7 +124,7 @@ def observation(
     variables: Mapping[str, np.ndarray],
     graph: Callable[[], tf.compat.v1.GraphDef],
 ) -> Observation:
-    """Arrays of what every replica's `Observer` saw."""
+    """Arrays of what the `Observer` of every replica saw."""
     first = replicas[0]
     regularization, loss_scale = (
         float(first[name]) if name in first else None for name in ("regularization", "loss_scale")
@@ -145,15 +150,17 @@ def observation(
     )
 
 
-def of_all(replicas: Sequence[Mapping[str, Any]], workers: Workers | None) -> list[Any]:
-    """With the numbers of the other workers' replicas; their images stay there."""
+def with_other_workers(
+    replicas: Sequence[Mapping[str, Any]], workers: Workers | None
+) -> list[Mapping[str, Any]]:
+    """What all replicas saw. Of other workers' replicas there are numbers, but no images."""
     if workers is None:
         return list(replicas)
     names = [name for name in ("loss", "num_examples", "added") if name in replicas[0]]
     own = np.array([[float(replica[name]) for name in names] for replica in replicas])
     rows = np.concatenate(list(workers.gather(own)))
     first = workers.cluster.index * len(replicas)
-    found: list[Any] = [
+    found: list[Mapping[str, Any]] = [
         {**replicas[0], "images": {}, "targets": {}, **dict(zip(names, row, strict=True))}
         for row in rows
     ]
@@ -162,7 +169,7 @@ def of_all(replicas: Sequence[Mapping[str, Any]], workers: Workers | None) -> li
 
 
 def float_weights(roles: pure.Parts, state: State) -> dict[str, np.ndarray]:
-    """Values of the weights by their paths, without counters."""
+    """The values of the weights by path, without whole numbers such as counters."""
     pairs = [
         (owner.path, array)
         for role in ("trainable", "other")
@@ -173,7 +180,7 @@ def float_weights(roles: pure.Parts, state: State) -> dict[str, np.ndarray]:
 
 
 def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A dict; names that come again, as Keras's paths may, get a number."""
+    """A dict. Keras's paths may repeat: then the later ones get a number."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         unique, number = name, 1
@@ -194,7 +201,7 @@ def _scalar(value: Any) -> tf.Tensor:
 def _images(
     model: keras.Model, batch: Any, first: tf.Tensor, last: tf.Tensor
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """The first rows of the features that are images, and of the targets that look like them."""
+    """The first rows of features that are images, and of targets that look like images."""
     example = read(model, batch)
     of_features = {id(tensor) for tensor in leaves(example.args)}
     of_targets = {id(tensor) for tensor in leaves(example.y)}
@@ -203,11 +210,11 @@ def _images(
     targets = {name: t for name, t in fields if id(t) in of_targets and _is_image(t)}
     sizes = [tensor.shape[1:3].as_list() for tensor in images.values()]
     for name, tensor in fields:
-        # A map of classes has the size of its image; others of this rank are sequences.
+        # A map of classes has the size of its image. Other tensors of this rank are sequences.
         is_map = tensor.shape.rank == 3 and tensor.shape[1:].as_list() in sizes
         if id(tensor) in of_targets and is_map and _is_shown(tensor):
             targets[name] = tensor[..., tf.newaxis]
-    last = tf.minimum(last, first + IMAGES_A_REPLICA)
+    last = tf.minimum(last, first + IMAGES_PER_REPLICA)
     images, targets = (
         {name: tensor[first:last] for name, tensor in each.items()} for each in (images, targets)
     )

@@ -1,4 +1,4 @@
-"""Functions whose graph does not depend on who calls them."""
+"""Compiled functions whose graph does not depend on their caller."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kerasdist.models import pure
 class Sealed:
     """`function(*args)` as one compiled function, the same for every replica and every worker.
 
-    TensorFlow optimises the graph around a call together with the call: in a loop or beside other
-    operations, the same layers may be fused, folded or given to other kernels, and then they round
+    TensorFlow optimizes a call together with the graph around it. In a loop, or beside other
+    operations, it may fuse or fold the same layers or use other kernels, and then they round
     differently. A sealed function is traced once, without a device or a strategy around it, and is
     never inlined. Everything it reads must come through its arguments.
 
     Args:
         function: Takes nested structures of tensors and None, and returns such a structure.
-        seed: For Python's and NumPy's random numbers while it is traced: some layers draw there
-            (Keras 3.15's AugMix), and every process must draw the same.
+        seed: For the random numbers of Python and NumPy during the trace. Some layers draw them
+            there (Keras 3.15's AugMix), and every process must draw the same.
         jit: Whether XLA compiles it.
 
     Example:
@@ -34,7 +34,7 @@ class Sealed:
         [2, 4]
     """
 
-    def __init__(self, function: Callable, *, seed: int, jit: bool = False):
+    def __init__(self, function: Callable[..., Any], *, seed: int, jit: bool = False):
         self._function = function
         self._seed, self._jit = seed, jit
         self._made: dict[Any, Any] = {}
@@ -44,14 +44,16 @@ class Sealed:
         tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
         return self._concrete(args, leaves, tensors)(*tensors)
 
-    def _concrete(self, args: tuple, leaves: list, tensors: list) -> Any:
+    def _concrete(
+        self, args: tuple[Any, ...], leaves: list[Any], tensors: list[tf.Tensor]
+    ) -> Callable[..., Any]:
         present = tuple(leaf is not None for leaf in leaves)
         specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         key = (present, specs)
         if key not in self._made:
             structure = tf.nest.map_structure(lambda _: 0, args)
 
-            def flat(*tensors):
+            def flat(*tensors: tf.Tensor) -> Any:
                 given = iter(tensors)
                 values = [next(given) if is_there else None for is_there in present]
                 return self._function(*tf.nest.pack_sequence_as(structure, values))
@@ -62,11 +64,11 @@ class Sealed:
                 jit_compile=self._jit or None,
                 experimental_attributes={"_noinline": True},
             )
-            # Out of the graph that calls it, whose devices would become its own.
+            # Traced outside of the caller's graph: otherwise it would take over its devices.
             with _seeded(self._seed):
                 concrete = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
             for tensor in concrete.captured_inputs:
-                if tf.is_symbolic_tensor(tensor):  # Another caller does not have it.
+                if tf.is_symbolic_tensor(tensor):  # Other callers do not have it.
                     raise RuntimeError(f"{tensor.name} is not an argument of a sealed function")
             self._made[key] = concrete
         return self._made[key]
@@ -74,7 +76,7 @@ class Sealed:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seeds the random numbers of Python and NumPy, and puts their states back."""
+    """Seeds the random numbers of Python and NumPy, and restores their states after."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

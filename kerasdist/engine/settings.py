@@ -1,4 +1,4 @@
-"""What a compiled step depends on besides the model and the devices."""
+"""The settings of a compiled step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,25 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Settings:
-    """What the step depends on besides the model and the devices."""
+    """What a step depends on besides the model and the devices.
+
+    Attributes:
+        shards: The number of shards that a global batch is cut into.
+        seed: For dropout and other random layers.
+        deterministic: Whether the bits must not depend on the number of devices and workers.
+        clip_norm: The largest global norm of the gradients; None does not clip.
+        ema: The decay of the moving average of the weights; None keeps no average.
+        class_weight: The weight of each class, as in Keras's `fit`.
+        gather_metrics: Whether the metrics need the outputs for the whole batch at once, because
+            they do not add up over shards.
+        num_denominators: How many losses divide by something else than the number of examples.
+        num_test_denominators: The same, in an evaluation.
+        times_input: Whether to measure how long the loop waits for batches.
+        jit: Whether XLA compiles the forward and backward pass.
+        joins: Whether a small model may train as one vector.
+        state_rules: How a variable that the forward pass changes adds up over shards, by its id.
+        test_state_rules: The same, in evaluation and prediction.
+    """
 
     shards: int
     seed: int = 0

@@ -1,134 +1,199 @@
-"""What is computed on one shard of a batch: functions of tensors alone."""
+"""What is computed on one shard of a batch: functions of tensors only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from kerasdist.engine import sums, updates
 from kerasdist.engine.sealed import Sealed
-from kerasdist.engine.shards import (
-    Piece,
-    Seeds,
+from kerasdist.engine.settings import Settings
+from kerasdist.engine.shards import Inputs, Piece
+from kerasdist.engine.sums import Changed, Deltas, Rows
+from kerasdist.engine.terms import (
+    Packing,
     StateTerms,
     Terms,
+    gradients,
     if_any,
     only_if,
-    own_rows,
     weighted,
-    with_masks,
 )
 from kerasdist.models import pure
 
 
-class ShardFunctions:
-    """Forward and backward pass, evaluation, and denominators of a shard.
+class EvaluationTerms:
+    """The terms of an evaluation: packed changes of the metrics, then changed state."""
 
-    With `sealed`, every replica and worker calls one and the same compiled function (`Sealed`). The
-    first four arguments are values of the trainable variables, of the other ones, the step, and the
-    scale of the loss or None.
+    def __init__(self, roles: pure.Parts, state: StateTerms):
+        self._packing, self._state = Packing.of(roles.natives("metrics")), state
+        self._changed: list[int] = []
+
+    def of_shard(
+        self,
+        forward: pure.Forward,
+        shard: pure.Shard,
+        index: tf.Tensor,
+        before: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        self._changed = list(forward.changed)
+        metrics = self._packing.pack([if_any(shard, metric) for metric in forward.metrics])
+        return metrics + self._state.of_shard(forward.changed, shard, index, before)
+
+    def split(
+        self, sums: Sequence[tf.Tensor], before: Sequence[tf.Tensor]
+    ) -> tuple[Deltas, Changed]:
+        """Takes apart sums of what `of_shard` returned."""
+        end = len(sums) - len(self._changed)
+        metrics, state = sums[:end], sums[end:]
+        deltas = Deltas(self._packing.unpack(metrics), metrics[0] if len(metrics) == 1 else None)
+        return deltas, self._state.new_values(self._changed, state, before)
+
+
+class ShardFunctions:
+    """Forward and backward pass, evaluation, prediction, and denominators of a shard.
+
+    In deterministic runs, every replica and worker calls one and the same compiled function
+    (`Sealed`).
     """
 
     def __init__(
         self,
         model: keras.Model,
         roles: pure.Parts,
+        settings: Settings,
         *,
-        seed: int,
-        packed: bool,
-        state_rules: Mapping[int, str],
-        test_state_rules: Mapping[int, str],
         on_cpu: bool,
-        gather_outputs: bool,
-        sealed: bool,
-        jit: bool,
+        is_joined: bool,
     ):
         self._model, self._roles = model, roles
-        self._seed, self._on_cpu, self._gather_outputs = seed, on_cpu, gather_outputs
-        self.terms = Terms(roles, packed, StateTerms(roles, state_rules))
-        self.test_state = StateTerms(roles, test_state_rules)
-        self.metrics = sums.Packing.of(roles.natives("metrics"))
-        self.changed_by_test: list[int] = []
-        self.output_structure: Any = None
-        seal: Callable = partial(Sealed, seed=seed) if sealed else lambda function: function
-        self.train = Sealed(self._train, seed=seed, jit=True) if jit else seal(self._train)
+        self._seed, self._on_cpu = settings.seed, on_cpu
+        self._gather_outputs = settings.gather_metrics
+        self._output_structure: Any = None
+        self.terms = Terms(
+            roles,
+            StateTerms(roles, settings.state_rules),
+            packed=settings.shards > 1 or is_joined,
+            joined=is_joined,
+        )
+        self.test_state = StateTerms(roles, settings.test_state_rules)
+        self.evaluation_terms = EvaluationTerms(roles, self.test_state)
+        sealed = partial(Sealed, seed=settings.seed)
+        seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
+        self.train = sealed(self._train, jit=True) if settings.jit else seal(self._train)
         self.test = seal(self._test)
-        self.denominators = {
-            training: seal(partial(self._denominators, training)) for training in (True, False)
-        }
+        self.train_denominators = seal(partial(self._denominators, True))
+        self.test_denominators = seal(partial(self._denominators, False))
         self.update_metrics = seal(self._update_metrics)
 
-    def _forward(self, trainable, other, step, piece: Piece, shard: pure.Shard, **options: Any):
-        seeds = Seeds(self._seed, step, len(self._roles.seeds)).of_shard(piece.index)
-        state = (trainable, other, seeds)
-        return pure.forward(self._model, self._roles, state, piece.example, shard=shard, **options)
+    def train_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
+        """Forward and backward pass: the terms that add up, and the outputs that metrics need."""
+        terms, _, rows = self.train(inputs, piece)
+        return terms, rows
 
-    def _train(self, trainable, other, step, scale, piece: Piece):
-        """`(terms that add up, the part of add_loss in the loss, rows of outputs)`."""
+    def observed_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
+        """As `train_shard`, with the losses by `add_loss` as one more term, if there are any."""
+        terms, added, rows = self.train(inputs, piece)
+        return (terms if added is None else [*terms, added]), rows
+
+    def _train(
+        self, inputs: Inputs, piece: Piece
+    ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
+        """`(terms, the part of add_loss in the loss, outputs)`."""
         shard = piece.shard(on_cpu=self._on_cpu)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(trainable)
-            forward = self._forward(
-                trainable,
-                other,
-                step,
-                piece,
-                shard,
-                training=True,
-                with_metrics=not self._gather_outputs,
-                watch=tape.watch,
-            )
+            tape.watch(inputs.trainable)
+            forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)
             loss = weighted(shard, forward.loss)
-            scaled = updates.scaled(loss, scale)
-        gradients = updates.gradients(tape, scaled, self._roles, trainable, forward.changed)
-        before = (*trainable, *other)
-        terms = self.terms.join(loss, gradients, forward, shard, piece.index, before)
-        return terms, _added(forward, shard), self._rows(forward.outputs, shard)
+            is_scaled = inputs.scale is not None
+            scaled = loss * tf.cast(inputs.scale, loss.dtype) if is_scaled else loss
+        found = gradients(tape, scaled, self._roles, inputs.trainable, forward.changed)
+        terms = self.terms.of_shard(loss, found, forward, shard, piece.index, inputs.variables)
+        added = _added(forward, shard) if forward.added else None
+        return terms, added, self._rows(forward, shard) if self._gather_outputs else []
 
-    def _test(self, trainable, other, step, scale, piece: Piece):
-        """`(packed changes of the metrics, then changed state, rows of outputs)`."""
+    def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
+        """`(terms, outputs)` of an evaluation."""
         shard = piece.shard(on_cpu=self._on_cpu)
-        forward = self._forward(
-            trainable,
-            other,
-            step,
-            piece,
-            shard,
-            training=False,
-            with_metrics=not self._gather_outputs,
-        )
-        terms = self.metrics.pack([if_any(shard, m) for m in forward.metrics])
-        self.changed_by_test = list(forward.changed)
-        before = (*trainable, *other)
-        terms += self.test_state.of_shard(forward.changed, shard, piece.index, before)
-        return terms, self._rows(forward.outputs, shard)
+        forward = self._forward(inputs, piece, shard, training=False)
+        terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
+        return terms, self._rows(forward, shard) if self._gather_outputs else []
 
-    def _denominators(self, training: bool, trainable, other, step, scale, piece: Piece):
-        """The losses' own denominators (masks, sample weights). The rest is pruned."""
+    def _denominators(self, training: bool, inputs: Inputs, piece: Piece) -> tf.Tensor:
+        """What the losses divide by (masks, sample weights).
+
+        As a rule it depends on data and not on weights. TensorFlow drops the rest of this pass.
+        """
         shard = piece.shard(on_cpu=self._on_cpu, is_step=False)
-        self._forward(trainable, other, step, piece, shard, training=training, with_metrics=False)
+        self._forward(inputs, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 
-    def _rows(self, outputs: Any, shard: pure.Shard) -> list:
-        if not self._gather_outputs:
-            return []
-        self.output_structure = tf.nest.map_structure(lambda _: 0, outputs)
-        return own_rows(outputs, shard)
+    def predict(self, inputs: Inputs, piece: Piece) -> pure.Forward:
+        """The outputs, and what `call` changes."""
+        seeds = self._seeds(inputs.step, piece.index)
+        state = (inputs.trainable, inputs.other, seeds)
+        return pure.predict(self._model, self._roles, state, piece.example)
 
-    def _update_metrics(self, values: list, whole: Piece, outputs: list) -> list:
-        """New values of the metrics, from the outputs for a whole batch."""
-        outputs = with_masks(self.output_structure, outputs)
+    def _forward(
+        self,
+        inputs: Inputs,
+        piece: Piece,
+        shard: pure.Shard,
+        *,
+        training: bool,
+        with_metrics: bool = True,
+        watch: Callable[[tf.Tensor], None] | None = None,
+    ) -> pure.Forward:
+        seeds = self._seeds(inputs.step, piece.index)
+        return pure.forward(
+            self._model,
+            self._roles,
+            (inputs.trainable, inputs.other, seeds),
+            piece.example,
+            shard=shard,
+            training=training,
+            with_metrics=with_metrics and not self._gather_outputs,
+            watch=watch,
+        )
+
+    def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
+        """The states of all seed generators: they depend on seed, generator, step and shard."""
+        seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
+        of_step = _random_numbers((2,), tf.stack([seed, step]))
+        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+
+    def _rows(self, forward: pure.Forward, shard: pure.Shard) -> Rows:
+        """The outputs, then their masks, without the borrowed example of an empty shard."""
+        self._output_structure = tf.nest.map_structure(lambda _: 0, forward.outputs)
+        flat = tf.nest.flatten(forward.outputs)
+        masks = [pure.get_mask(t) for t in flat]
+        return [None if t is None else t[: shard.num_examples] for t in (*flat, *masks)]
+
+    def _update_metrics(
+        self, values: Sequence[tf.Tensor], whole: Piece, rows: Rows
+    ) -> list[tf.Tensor]:
+        """New values of the metrics, from the outputs for a whole batch and their masks."""
+        half = len(rows) // 2
+        flat = [tf.identity(t) for t in rows[:half]]
+        for tensor, mask in zip(flat, rows[half:], strict=True):
+            if mask is not None:
+                pure.set_mask(tensor, mask)
+        outputs = tf.nest.pack_sequence_as(self._output_structure, flat)
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
 
 
-def _added(forward: pure.Forward, shard: pure.Shard) -> tf.Tensor | None:
-    """A shard's part of the losses by `add_loss`, for summaries."""
-    if not forward.added:
-        return None
+def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:
+    return tf.random.stateless_uniform(
+        shape, seed, minval=0, maxval=2**31 - 1, dtype=tf.int64, alg="philox"
+    )
+
+
+def _added(forward: pure.Forward, shard: pure.Shard) -> tf.Tensor:
+    """The shard's part of the losses by `add_loss`, for summaries."""
     whole = tf.add_n(
         [tf.reduce_sum(tf.cast(keras.ops.convert_to_tensor(t), tf.float32)) for t in forward.added]
     )

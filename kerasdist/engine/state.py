@@ -1,47 +1,97 @@
-"""The variables of a run on its devices: where they are, and how values get in and out."""
+"""The variables of a run on its devices: where they are, and how to read and write them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
-from kerasdist.engine.sums import SMALL
+from kerasdist.engine.shards import Inputs
+from kerasdist.engine.sums import SMALL, Changed
 from kerasdist.models import pure
 
 ROLES = ("trainable", "other", "optimizer", "metrics")
 
+Tensors = Sequence[tf.Tensor]
+# Values by role ("trainable", "ema" and so on), as the state stores them. In new values, None
+# stands for a value that did not change.
+Values = Mapping[str, Sequence[tf.Tensor | None]]
 
-def vectors(optimizer: Any, roles: pure.Parts, placement: Placement) -> pure.Joined | None:
-    """Vectors of the variables of a small model, if its optimizer allows; copies stay apart."""
-    held = (*roles.trainable, *roles.other, *roles.optimizer)
-    if placement.has_copies or sum(math.prod(v.shape) for v in held) > SMALL:
-        return None
-    with tf.device(placement.names[0]):
-        return pure.join(optimizer, roles)
+
+@dataclass(frozen=True)
+class Counters:
+    """The places, among an optimizer's variables, of its number of updates and its loss scale.
+
+    A `LossScaleOptimizer` has variables for its scale and for the number of finite steps since it
+    last changed. `fixed_scale` is the `loss_scale_factor` of other optimizers.
+    """
+
+    updates: int
+    scale_and_count: tuple[int, int] | None
+    growth_steps: int | None
+    fixed_scale: float | None
+
+    @classmethod
+    def of(cls, optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> Counters:
+        inner, scale, count = pure.loss_scale(optimizer)
+        place = {id(v): i for i, v in enumerate(variables)}
+        return cls(
+            place[id(optimizer.iterations)],
+            (place[id(scale)], place[id(count)]) if scale is not None else None,
+            getattr(optimizer, "dynamic_growth_steps", None),
+            inner.loss_scale_factor,
+        )
+
+    def scale(self, values: Tensors) -> tf.Tensor | None:
+        """The factor of the loss; None if there is none."""
+        if self.scale_and_count is not None:
+            return values[self.scale_and_count[0]]
+        return None if self.fixed_scale is None else tf.constant(self.fixed_scale, tf.float64)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The values that a step starts from, on one replica.
+
+    `stored` has them as the state stores them. `trainable` and `optimizer` have one value for each
+    variable of the model and of its optimizer.
+    """
+
+    stored: Values
+    trainable: Tensors
+    step: tf.Tensor
+    optimizer: Tensors = ()
+    scale: tf.Tensor | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(self.trainable, self.stored["other"], self.step, self.scale)
 
 
 class State:
     """The state of a built, compiled model: values by role.
 
-    On one device, and on several that share their memory, it is the caller's own variables, or
-    vectors of them, if they are `joined`. Else it is a copy on each device, made in the strategy's
-    scope. `write_back` and `refresh` move values to and from the caller's objects.
+    On one device, and on several that share memory, it consists of the caller's own variables, or
+    of vectors of them if they are `joined`. Otherwise it is a copy on each device, made in the
+    strategy's scope. `write_back` and `refresh` copy values to and from the caller's objects.
     """
 
     def __init__(
         self,
+        model: keras.Model,
         roles: pure.Parts,
         placement: Placement,
         *,
         with_ema: bool,
         joined: pure.Joined | None = None,
     ):
-        self._placement = placement
+        self._model, self._roles, self._placement = model, roles, placement
         self._is_mirrored = placement.has_copies
         self._owners = {role: roles.natives(role) for role in ROLES}
         self._groups = {
@@ -51,8 +101,8 @@ class State:
         stored = joined.roles if joined else roles
         self._variables = {role: self._place(stored.natives(role)) for role in ROLES}
         self._variables["ema"] = self._copy(stored.natives("trainable") if with_ema else [])
-        for of_owners in (self._owners, self._groups):
-            of_owners["ema"] = of_owners["trainable"] if with_ema else []
+        self._owners["ema"] = self._owners["trainable"] if with_ema else []
+        self._groups["ema"] = self._groups["trainable"] if with_ema else []
         self._copies = {
             role: [self._copies_of(v) for v in variables]
             for role, variables in self._variables.items()
@@ -61,17 +111,24 @@ class State:
             self.refresh()
             self._put("ema", self._owners["ema"])
 
-    def owners(self, role: str) -> list[tf.Variable]:
-        """The caller's variables."""
-        return self._owners[role]
+    @cached_property
+    def counters(self) -> Counters:
+        """Made when the model is trained: other models need not have an optimizer."""
+        return Counters.of(self._model.optimizer, self._roles.optimizer)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is so few numbers that each operation on it costs more than copying it."""
+        sizes = [v.shape.num_elements() for stored in self._variables.values() for v in stored]
+        return None not in sizes and sum(sizes) <= SMALL
 
     def is_vector(self, role: str) -> bool:
         """Whether all values of a role are in one vector."""
         return len(self._groups[role]) == 1 and len(self._owners[role]) > 1
 
-    def apart(self, role: str, values: list) -> list:
-        """The values of the model's variables, of those that are stored: in vectors, if joined."""
-        found: list = [None] * len(self._owners[role])
+    def apart(self, role: str, values: Tensors) -> list[tf.Tensor]:
+        """One value for each of the model's variables, from the stored values."""
+        found: dict[int, tf.Tensor] = {}
         for numbers, value in zip(self._groups[role], values, strict=True):
             if len(numbers) == 1:
                 found[numbers[0]] = value
@@ -80,10 +137,10 @@ class State:
             parts = tf.split(value, [shape.num_elements() for shape in shapes])
             for i, part, shape in zip(numbers, parts, shapes, strict=True):
                 found[i] = tf.reshape(part, shape)
-        return found
+        return [found[i] for i in range(len(found))]
 
-    def together(self, role: str, values: list) -> list:
-        """Undoes `apart`."""
+    def together(self, role: str, values: Tensors) -> list[tf.Tensor]:
+        """The values to store, from one for each of the model's variables."""
         return [
             values[numbers[0]]
             if len(numbers) == 1
@@ -93,7 +150,7 @@ class State:
 
     def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
         here = self._placement.names[0]
-        # Variables made in the scope of a strategy belong to its replicas, not to these.
+        # Variables made in a strategy's scope belong to its replicas, not to these.
         is_here = not self._is_mirrored and all(
             v.device.endswith(here) and not isinstance(v, tf.distribute.DistributedValues)
             for v in owners
@@ -105,7 +162,7 @@ class State:
             with tf.device(self._placement.names[0]):
                 return [tf.Variable(v.numpy(), dtype=v.dtype, trainable=False) for v in variables]
         with self._placement.scope():
-            # Each replica assigns its own copy, all of them the same value: no communication.
+            # Each replica assigns the same value to its own copy: no communication.
             return [
                 tf.Variable(
                     v.numpy(),
@@ -122,16 +179,28 @@ class State:
             return self._placement.strategy.experimental_local_results(variable)
         return (variable,)
 
-    def read(self) -> dict[str, list[tf.Tensor]]:
-        """Values in a step by role, on one replica."""
+    def read(self) -> Values:
+        """The stored values, on one replica, inside a step."""
         return {role: [v.read_value() for v in owned] for role, owned in self._variables.items()}
 
-    def first(self, role: str) -> list[tf.Tensor]:
-        """Values on the first device."""
-        return [copies[0].read_value() for copies in self._copies[role]]
+    def start(self, stored: Values) -> Start:
+        """What a training step starts from."""
+        trainable = self.apart("trainable", stored["trainable"])
+        optimizer = self.apart("optimizer", stored["optimizer"])
+        step = tf.cast(optimizer[self.counters.updates], tf.int64)
+        return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer))
 
-    def assign(self, values: Mapping[str, list], before: Mapping[str, list]) -> list:
-        """Writes what changed in a step (None, or the value that was read before, did not)."""
+    def start_without_update(self, stored: Values, *, use_ema: bool = False) -> Start:
+        """What a step of an evaluation or a prediction starts from."""
+        trainable = self.apart("trainable", stored["ema" if use_ema else "trainable"])
+        return Start(stored, trainable, tf.constant(0, tf.int64))
+
+    def first(self, role: str) -> list[tf.Tensor]:
+        """The values on the first device."""
+        return self.apart(role, [copies[0].read_value() for copies in self._copies[role]])
+
+    def assign(self, values: Values, before: Values) -> list[tf.Operation]:
+        """Writes the values that changed: neither None nor the value that was read before."""
         return [
             variable.assign(value)
             for role, new in values.items()
@@ -140,23 +209,21 @@ class State:
         ]
 
     def assign_changed(
-        self,
-        roles: pure.Parts,
-        values: Mapping[int, tf.Tensor],
-        before: Mapping[str, list],
-        *,
-        with_weights: bool = True,
-    ) -> list:
-        """Writes what a pass without an update changed. `values` are by variable id.
+        self, changed: Changed, start: Start, *, with_weights: bool = True
+    ) -> list[tf.Operation]:
+        """Writes the variables that a forward pass changed in a step without an update.
 
-        Not `with_weights` where the pass ran with the average of the weights.
+        `with_weights` is off if the pass ran with the moving average of the weights.
         """
-        state = {"other": [values.get(id(v)) for v in roles.other]}
-        if with_weights and any(id(v) in values for v in roles.trainable):
-            given = self.apart("trainable", before["trainable"])
-            new = [values.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
-            state["trainable"] = self.together("trainable", new)
-        return self.assign(state, before)
+        roles = self._roles
+        state: dict[str, list[tf.Tensor | None]] = {
+            "other": [changed.get(id(v)) for v in roles.other]
+        }
+        if with_weights and any(id(v) in changed for v in roles.trainable):
+            given = self.apart("trainable", start.stored["trainable"])
+            new = [changed.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
+            state["trainable"] = list(self.together("trainable", new))
+        return self.assign(state, start.stored)
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
@@ -199,10 +266,10 @@ class State:
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts a snapshot back, on every device and in the caller's variables.
+        """Copies a snapshot to every device and to the caller's variables.
 
-        State that no layer owns stays as it is if the snapshot is older than the code that keeps
-        it: it comes last among `other`.
+        A snapshot of an older version may lack state that no layer owns, which comes last among
+        `other`. Such state keeps its values.
         """
         for role in ROLES:
             for name, owner in zip(self._names(role), self._owners[role], strict=True):
@@ -216,12 +283,12 @@ class State:
 
 
 def _local(value: Any) -> Any:
-    """A strategy's variable as an array: it cannot be read on the replicas of another."""
+    """An array for a strategy's variable, which the replicas of another strategy cannot read."""
     return value.numpy() if isinstance(value, tf.distribute.DistributedValues) else value
 
 
 def _cut(values: np.ndarray, owners: Sequence[tf.Variable]) -> list[np.ndarray]:
-    """The parts of a vector; the values themselves are those of one variable."""
+    """The values of each variable in a vector; one variable is not in a vector."""
     if len(owners) == 1:
         return [values]
     ends = np.cumsum([owner.shape.num_elements() for owner in owners])

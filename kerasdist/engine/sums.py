@@ -1,8 +1,8 @@
-"""Sums over shards and replicas: packed into few vectors, and in a fixed order where bits matter.
+"""Sums over shards and replicas, in a fixed order where bits must not depend on the devices.
 
-The fixed order is a balanced tree over the shards: neighbours are added pairwise, an odd one waits
-for the next round. A replica with a power of two of neighbouring shards computes one whole branch
-of that tree, so the bits do not depend on how many replicas share the work.
+The fixed order is a balanced tree over the shards: neighbours are added in pairs, and an odd one
+waits for the next round. A replica whose neighbouring shards are a power of two computes a whole
+branch of that tree. So the bits do not depend on how many replicas share the work.
 """
 
 from __future__ import annotations
@@ -10,18 +10,80 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
-# Elements of a tensor, or of a model's state. Below, the number of operations is what takes time;
-# above, their size.
+from kerasdist.devices.placement import Placement
+from kerasdist.engine.shards import Cut, Number, Piece
+
+# So many numbers in a tensor, or in the state of a model, are few. Below this limit, a step takes
+# as long as it has operations. Above it, the size of the tensors decides.
 SMALL = 2**16
-# The name under which operations of the reduction are found in a trace.
+# A profile finds the operations of the reduction by this name.
 ALL_REDUCE = "all_reduce"
 
+Result = TypeVar("Result")
+# New values of variables that a forward pass changed, by the id of the variable.
+Changed = dict[int, tf.Tensor]
+# Outputs of the model (None where there is none), for metrics that need a whole batch.
+Rows = Sequence[tf.Tensor | None]
+# Computes one shard of a replica, by its number: the terms that add up, and the outputs.
+ShardSums = tuple[list[tf.Tensor], Rows]
+RunShard = Callable[[Number], ShardSums]
+AddUpShards = Callable[[RunShard, ShardSums, int], ShardSums]
 
-def pairwise(values: Sequence) -> tf.Tensor:
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums over all replicas, and the outputs for the whole batch if metrics need them.
+
+    `of_replicas` has the sums of single replicas that are known here: of all of them, if they share
+    memory, else of this one only.
+    """
+
+    totals: list[tf.Tensor]
+    of_replicas: list[list[tf.Tensor]]
+    rows: Rows
+
+    @property
+    def is_of_one_replica(self) -> bool:
+        return self.of_replicas[0] is self.totals
+
+
+@dataclass(frozen=True)
+class Deltas:
+    """How much the metrics' variables grow: one by one, and as a vector if they have one dtype."""
+
+    values: list[tf.Tensor]
+    vector: tf.Tensor | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The sums over all shards, taken apart.
+
+    The gradient is None for a variable that the loss does not depend on. `gradient_vector` has all
+    gradients in one vector, if the model trains as one vector. `packed` has all numbers that must
+    be finite in few vectors, if the sums are packed.
+    """
+
+    loss: tf.Tensor
+    gradients: list[tf.Tensor | None]
+    changed: Changed
+    deltas: Deltas
+    gradient_vector: tf.Tensor | None = None
+    packed: list[tf.Tensor] | None = None
+
+    @property
+    def checked(self) -> list[tf.Tensor]:
+        """Everything that must be finite, in the order of `Terms.checked_names`."""
+        present = [gradient for gradient in self.gradients if gradient is not None]
+        return [self.loss, *present, *self.changed.values()]
+
+
+def pairwise(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Adds neighbours in rounds: ((a + b) + (c + d)) + e for five."""
     values = list(values)
     while len(values) > 1:
@@ -30,136 +92,151 @@ def pairwise(values: Sequence) -> tf.Tensor:
     return values[0]
 
 
-def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Puts tensors of known shapes into one vector a dtype, and takes them out again."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, tensors: Sequence[tf.Tensor]) -> Packing:
-        return cls(
-            tuple(tuple(t.shape.as_list()) for t in tensors), tuple(t.dtype.name for t in tensors)
-        )
-
-    @property
-    def vector_dtypes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.dtypes))
-
-    @property
-    def num_elements(self) -> int:
-        return sum(int(np.prod(shape)) for shape in self.shapes)
-
-    def without_last(self, count: int, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Of the vectors of floats, what belongs to all but the last `count` tensors."""
-        end = len(self.shapes) - count
-        kept = []
-        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
-            own = [s for s, d in zip(self.shapes[:end], self.dtypes, strict=False) if d == dtype]
-            size = sum(int(np.prod(shape)) for shape in own)
-            if vector.dtype.is_floating and size:
-                kept.append(vector[:size])
-        return kept
-
-    def finite(self, rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
-        """`[rows, tensors]`: which tensors are finite, of several packings' vectors.
-
-        In few operations, because a loop passes over all of them even where they are not wanted.
-        """
-        sizes = np.array([int(np.prod(shape)) for shape in self.shapes])
-        flags, numbers = [], []
-        for dtype, column in zip(self.vector_dtypes, zip(*rows, strict=True), strict=True):
-            own = np.array([i for i, d in enumerate(self.dtypes) if d == dtype])
-            owners = np.repeat(np.arange(len(own)), sizes[own])
-            table = tf.stack(column, axis=1)
-            is_float = table.dtype.is_floating
-            ok = tf.math.is_finite(table) if is_float else tf.ones_like(table, tf.bool)
-            flags.append(tf.math.unsorted_segment_min(tf.cast(ok, tf.int32), owners, len(own)))
-            numbers.append(own)
-        joined = tf.gather(tf.concat(flags, axis=0), np.argsort(np.concatenate(numbers)))
-        return tf.transpose(joined > 0)
-
-    def pack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [
-            tf.concat([tf.reshape(t, [-1]) for t in tensors if t.dtype.name == dtype], axis=0)
-            for dtype in self.vector_dtypes
-        ]
-
-    def unpack(self, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        sizes = [int(np.prod(shape)) for shape in self.shapes]
-        pieces = {}
-        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
-            own = [n for n, d in zip(sizes, self.dtypes, strict=True) if d == dtype]
-            pieces[dtype] = iter(tf.split(vector, own))
-        return [
-            tf.reshape(next(pieces[dtype]), shape)
-            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
-        ]
-
-
 def _add(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def over_shards(
-    compute: Callable[[tf.Tensor], list[tf.Tensor]],
-    first: list[tf.Tensor],
-    num_shards: int,
-    *,
-    fixed_order: bool,
-) -> list[tf.Tensor]:
-    """Adds `compute(i)` for i in 1..num_shards-1 to `first`, one shard after the other.
+# Two ways to add up the shards of a replica. Both run one shard after the other.
 
-    A loop, not an unrolled sum: it keeps the memory of one shard and the graph of one shard.
+
+def looped(
+    run_shard: RunShard, first: ShardSums, num_shards: int, *, fixed_order: bool
+) -> ShardSums:
+    """Adds shards 1 to num_shards - 1 to the `first`, in a loop, and keeps no outputs.
+
+    The loop keeps the memory and the graph of one shard only.
     """
+    terms, rows = first
     if num_shards == 1:
-        return first
+        return terms, rows
     # The loop waits for the first shard: otherwise both are in memory at once.
-    with tf.control_dependencies(first):
+    with tf.control_dependencies(terms):
         start, end = tf.identity(1), tf.constant(num_shards)
-    if not fixed_order:
-        _, *total = tf.while_loop(
-            lambda i, *_: i < end,
-            lambda i, *total: (i + 1, *_add(total, compute(i))),
-            (start, *first),
-            parallel_iterations=1,
-        )
-        return total
-    # A binary counter of partial sums: level l holds a branch of 2**l shards. Adding shard i
-    # carries through as many levels as i + 1 has trailing zero bits.
-    num_levels, width = num_shards.bit_length(), len(first)
-    levels = [first] + [[tf.zeros_like(t) for t in first] for _ in range(num_levels - 1)]
+    add_up = _in_a_tree if fixed_order else _in_a_row
+    return add_up(lambda i: run_shard(i)[0], terms, start, end, num_shards), rows
 
-    def carry_to(level: int, levels: list[list[tf.Tensor]], values: list[tf.Tensor]):
+
+def unrolled(run_shard: RunShard, first: ShardSums, num_shards: int) -> ShardSums:
+    """Adds all shards in the fixed order, and joins their outputs, which are all in memory."""
+    results = [first]
+    for i in range(1, num_shards):
+        with tf.control_dependencies(results[-1][0]):
+            results.append(run_shard(tf.constant(i)))
+    totals = [pairwise(column) for column in zip(*(t for t, _ in results), strict=True)]
+    columns = zip(*(r for _, r in results), strict=True)
+    return totals, [None if c[0] is None else tf.concat(c, axis=0) for c in columns]
+
+
+Compute = Callable[[tf.Tensor], list[tf.Tensor]]
+
+
+def _in_a_row(
+    compute: Compute, first: list[tf.Tensor], start: tf.Tensor, end: tf.Tensor, num_shards: int
+) -> list[tf.Tensor]:
+    _, *total = tf.while_loop(
+        lambda i, *_: i < end,
+        lambda i, *total: (i + 1, *_add(total, compute(i))),
+        (start, *first),
+        parallel_iterations=1,
+    )
+    return total
+
+
+def _in_a_tree(
+    compute: Compute, first: list[tf.Tensor], start: tf.Tensor, end: tf.Tensor, num_shards: int
+) -> list[tf.Tensor]:
+    """A binary counter of partial sums: level l holds a branch of 2**l shards.
+
+    Adding shard i carries through as many levels as i + 1 has trailing zero bits.
+    """
+    num_levels, width = num_shards.bit_length(), len(first)
+
+    def by_level(flat: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        return [list(flat[j * width : (j + 1) * width]) for j in range(num_levels)]
+
+    def carry_to(
+        level: int, levels: list[list[tf.Tensor]], values: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
         for below in range(level):
             values = _add(levels[below], values)
         return tf.nest.flatten([values if j == level else levels[j] for j in range(num_levels)])
 
-    def body(i, *flat):
-        levels = [list(flat[j * width : (j + 1) * width]) for j in range(num_levels)]
-        values = compute(i)
+    def body(i: tf.Tensor, *flat: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        levels, values = by_level(flat), compute(i)
         count = i + 1
         lowest_bit = tf.bitwise.bitwise_and(count, -count)
         level = tf.reduce_sum(tf.cast(lowest_bit > [2**j for j in range(num_levels)], tf.int32))
-        branches = [
-            lambda j=j, values=values: carry_to(j, levels, values) for j in range(num_levels)
-        ]
+        branches = [partial(carry_to, j, levels, values) for j in range(num_levels)]
         return (i + 1, *tf.switch_case(level, branches))
 
+    levels = [first] + [[tf.zeros_like(t) for t in first] for _ in range(num_levels - 1)]
     _, *flat = tf.while_loop(
         lambda i, *_: i < end, body, (start, *tf.nest.flatten(levels)), parallel_iterations=1
     )
-    levels = [flat[j * width : (j + 1) * width] for j in range(num_levels)]
-    total = None
-    for level in range(num_levels):
-        if num_shards >> level & 1:
-            total = levels[level] if total is None else _add(levels[level], total)
+    full = [sums for j, sums in enumerate(by_level(flat)) if num_shards >> j & 1]
+    total = full[0]
+    for larger in full[1:]:
+        total = _add(larger, total)
     return total
+
+
+# Three ways to add up the replicas. Each calls `finish` with the sums.
+
+
+class Reduction(Protocol):
+    """Adds up the replicas and finishes the step with the sums. Called on every replica."""
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result: ...
+
+
+@dataclass(frozen=True)
+class OneReplica:
+    """Nothing to add."""
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
+        return finish(Sums(own, [own], rows))
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Adds on one device, which finishes the step for all replicas: they share the state."""
+
+    device: str
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
+        def merge(strategy: tf.distribute.Strategy, own: list[tf.Tensor], rows: Rows) -> Result:
+            local = strategy.experimental_local_results
+            with tf.device(self.device):
+                columns = [[tf.identity(v) for v in local(vector)] for vector in own]
+                with tf.name_scope(ALL_REDUCE):
+                    totals = [pairwise(column) for column in columns]
+                joined = [None if t is None else tf.concat(local(t), axis=0) for t in rows]
+                of_replicas = [list(row) for row in zip(*columns, strict=True)]
+                return finish(Sums(totals, of_replicas, joined))
+
+        return tf.distribute.get_replica_context().merge_call(merge, args=(own, rows))
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Gives the sums to every replica. Each finishes the step on its own copy of the state."""
+
+    num_replicas: int
+    fixed_order: bool
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
+        totals = over_replicas(own, self.num_replicas, fixed_order=self.fixed_order)
+        gather = tf.distribute.get_replica_context().all_gather
+        return finish(Sums(totals, [own], [None if t is None else gather(t, axis=0) for t in rows]))
+
+
+def reduction(placement: Placement, *, fixed_order: bool) -> Reduction:
+    """The way to add up that suits the devices."""
+    if placement.num_replicas == 1:
+        return OneReplica()
+    if placement.shares_memory:
+        return SharedMemory(placement.names[0])
+    return Copies(placement.num_replicas, fixed_order)
 
 
 def over_replicas(
@@ -176,25 +253,38 @@ def over_replicas(
         return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]
 
 
-def of_all(columns: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """The sums of vectors of which all replicas' values are at hand, in the fixed order."""
-    with tf.name_scope(ALL_REDUCE):
-        return [pairwise(column) for column in columns]
+def of_denominators(
+    cut: Cut, of_shard: Callable[[Piece], tf.Tensor], count: int
+) -> list[tf.Tensor]:
+    """The sums over the global batch of the `count` denominators that `of_shard` computes."""
+    if cut.per_replica == 1:
+        table = of_shard(cut.shard(0))[tf.newaxis]
+    else:
+        table = tf.map_fn(
+            cut.each(of_shard),
+            tf.range(cut.per_replica),
+            fn_output_signature=tf.float64,
+            parallel_iterations=1,
+        )
+    if cut.num_replicas > 1:
+        table = tf.distribute.get_replica_context().all_gather(table, axis=0)
+    # The table is the same on every replica and for every number of them, and so are its sums.
+    return tf.unstack(tf.reduce_sum(table, axis=0), count)
 
 
 @contextlib.contextmanager
 def fixed_graphs(deterministic: bool, is_gpu: bool) -> Iterator[None]:
-    """Runs graphs as they were written while `deterministic`; puts the option back.
+    """Runs graphs as they were written while `deterministic`, and restores the option after.
 
-    Grappler reorders additions and fuses operations as the graph around them allows, so that a
-    shard in a loop rounds differently from one that is not. Traced functions and calls alike take
-    the option, so it holds for the whole fit.
+    Grappler reorders additions and fuses operations as the graph around them allows. So a shard in
+    a loop would round differently from one outside of it. The option affects both tracing and
+    calls, so it holds for the whole fit.
     """
     if not deterministic:
         yield
         return
     if is_gpu:
-        # Has no off switch (TF 2.21), so only where kernels need it.
+        # It cannot be switched off again (TF 2.21), so use it only where kernels need it.
         tf.config.experimental.enable_op_determinism()
     option = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(option)

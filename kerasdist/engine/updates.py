@@ -1,207 +1,164 @@
-"""From reduced gradients to new values: finite check, clipping, the optimizer, loss scale, EMA."""
+"""From sums to new values: clipping, the optimizer, moving averages, metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import keras
 import tensorflow as tf
 
-from kerasdist.engine.sums import SMALL
+from kerasdist.engine.settings import Settings
+from kerasdist.engine.shards import Piece
+from kerasdist.engine.state import Counters, Start, State, Tensors, Values
+from kerasdist.engine.sums import Deltas, Rows, Totals
+from kerasdist.engine.terms import wide
 from kerasdist.models import pure
+from kerasdist.models.fields import Example
 
-# Values by role ("trainable", "optimizer" ...).
-State = Mapping[str, list]
+# A gradient is None for a variable that the loss does not depend on.
+Gradients = Sequence[tf.Tensor | None]
 
 
-class Update:
-    """The optimizer's state of one step, and the pure functions on it."""
+@dataclass(frozen=True)
+class Optimizer:
+    """A Keras optimizer as a function of values: clipping, update, moving averages.
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, values: list):
-        self.values = values
-        self._inner, scale, counter = pure.loss_scale(optimizer)
-        self._is_wrapped = self._inner is not optimizer
-        self._growth_steps = getattr(optimizer, "dynamic_growth_steps", None)
-        place = {id(v): i for i, v in enumerate(roles.optimizer)}
-        self.step = tf.cast(values[place[id(optimizer.iterations)]], tf.int64)
-        self._places = (place[id(scale)], place[id(counter)]) if scale is not None else None
+    `inner` does the update. It `is_wrapped` if a `LossScaleOptimizer` scales its loss.
+    """
 
-    @property
-    def scale(self) -> tf.Tensor | None:
-        """The factor of the loss; None without one."""
-        if self._places is not None:
-            return self.values[self._places[0]]
-        factor = self._inner.loss_scale_factor
-        return None if factor is None else tf.constant(factor, tf.float64)
+    inner: keras.optimizers.Optimizer
+    is_wrapped: bool
+    roles: pure.Parts
+    counters: Counters
+    clip_norm: float | None
+    ema: float | None
 
-    @property
-    def is_scaled(self) -> bool:
-        return self.scale is not None
-
-    def unscale(self, gradient: tf.Tensor) -> tf.Tensor:
-        return gradient if self.scale is None else gradient / tf.cast(self.scale, gradient.dtype)
-
-    def update(self, roles: pure.Parts, gradients: Sequence, trainable: Sequence):
-        """`(new trainable values, new optimizer values)` from unscaled, clipped gradients."""
-        new, values = pure.apply_gradients(
-            self._inner, roles, gradients, trainable, self.values, is_inner=self._is_wrapped
+    @classmethod
+    def of(
+        cls, optimizer: keras.optimizers.Optimizer, roles: pure.Parts, settings: Settings
+    ) -> Optimizer:
+        inner, *_ = pure.loss_scale(optimizer)
+        return cls(
+            inner=inner,
+            is_wrapped=inner is not optimizer,
+            roles=roles,
+            counters=Counters.of(optimizer, roles.optimizer),
+            clip_norm=settings.clip_norm,
+            ema=settings.ema,
         )
-        if self._places is not None:
-            scale, counter = self._places
-            count = values[counter] + 1
-            grow = tf.equal(count, self._growth_steps)
-            values[scale] = tf.where(grow, values[scale] * 2, values[scale])
-            values[counter] = tf.where(grow, tf.zeros_like(count), count)
-        return new, values
 
-    def backed_off(self) -> list:
-        """The optimizer's values after a step that was not finite: only a loss scale shrinks."""
-        values = list(self.values)
-        if self._places is not None:
-            scale, counter = self._places
+    def new_values(
+        self,
+        gradients: Gradients,
+        trainable: Tensors,
+        values: Tensors,
+        averages: Tensors,
+        step: tf.Tensor,
+    ) -> dict[str, Tensors]:
+        """The next values of the weights, of the optimizer's variables and of the averages."""
+        gradients = clip(gradients, self.clip_norm)
+        weights, new = pure.apply_gradients(
+            self.inner, self.roles, gradients, trainable, values, is_inner=self.is_wrapped
+        )
+        if self.ema is not None:
+            averages = average(averages, weights, self.ema, step)
+        if self.counters.scale_and_count is not None:
+            new = self._with_grown_scale(new, *self.counters.scale_and_count)
+        return {"trainable": weights, "optimizer": new, "ema": averages}
+
+    def _with_grown_scale(
+        self, values: list[tf.Tensor], scale: int, counter: int
+    ) -> list[tf.Tensor]:
+        """The loss scale doubles after enough finite steps."""
+        count = values[counter] + 1
+        grow = tf.equal(count, self.counters.growth_steps)
+        changed = {
+            scale: tf.where(grow, values[scale] * 2, values[scale]),
+            counter: tf.where(grow, tf.zeros_like(count), count),
+        }
+        return [changed.get(i, value) for i, value in enumerate(values)]
+
+    def with_smaller_scale(self, start: Start) -> Values:
+        """The values after a step that is not finite: only the loss scale changes, to its half."""
+        values = list(start.optimizer)
+        if self.counters.scale_and_count is not None:
+            scale, counter = self.counters.scale_and_count
             values[scale] = values[scale] * 0.5
             values[counter] = tf.zeros_like(values[counter])
-        return values
+        return {**start.stored, "optimizer": values}
 
 
-def scaled(loss: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
-    return loss if scale is None else loss * tf.cast(scale, loss.dtype)
+# Two ways to update: each variable by itself, or all of them as one vector.
 
 
-def gradients(tape, loss, roles: pure.Parts, trainable: list, changed: dict) -> list:
-    """With respect to each variable's value at the start, plus one that `call` assigned to it."""
-    given = {i: changed[id(v)] for i, v in enumerate(roles.trainable) if id(v) in changed}
-    found, more = tape.gradient(loss, (trainable, list(given.values())))
-    for i, gradient in zip(given, more, strict=True):
-        if gradient is not None:
-            first = found[i]
-            found[i] = gradient if first is None else tf.convert_to_tensor(first) + gradient
-    return found
+class Update(Protocol):
+    """Computes the new values of the weights, the optimizer and the averages, as stored."""
+
+    def new_values(self, totals: Totals, start: Start) -> Values: ...
 
 
-class Check:
-    """Whether tensors are all finite. Small ones are looked at together, which is quicker.
+@dataclass(frozen=True)
+class PlainUpdate:
+    """Updates each variable by itself."""
 
-    `vectors` hold the same values, if they are at hand.
+    optimizer: Optimizer
+
+    def new_values(self, totals: Totals, start: Start) -> Values:
+        return self.of(totals, start, start.stored["ema"])
+
+    def of(self, totals: Totals, start: Start, averages: Tensors) -> dict[str, Tensors]:
+        pairs = zip(self.optimizer.roles.trainable, start.trainable, strict=True)
+        trainable = [totals.changed.get(id(v), value) for v, value in pairs]
+        return self.optimizer.new_values(
+            totals.gradients, trainable, start.optimizer, averages, start.step
+        )
+
+
+@dataclass(frozen=True)
+class VectorUpdate:
+    """Updates all variables as one vector, if all of them have a gradient.
+
+    `optimizer` has vectors for its variables. `plain` does the update if a gradient is missing.
     """
 
-    def __init__(self, tensors: Sequence[tf.Tensor], vectors: Sequence[tf.Tensor] | None = None):
-        self._tensors = tensors
-        self._groups = [] if vectors is not None else _groups(tensors)
-        if vectors is None:
-            vectors = [vector for _, _, vector in self._groups]
-        all_of = [_is_finite(vector) for vector in vectors]
-        self.finite = all_of[0] if len(all_of) == 1 else tf.reduce_all(tf.stack(all_of))
+    optimizer: Optimizer
+    plain: PlainUpdate
+    state: State
 
-    @property
-    def flags(self) -> tf.Tensor:
-        """Whether each of them is, in order."""
-        flags = [tf.constant(True)] * len(self._tensors)
-        for indices, sizes, vector in self._groups or _groups(self._tensors):
-            parts = [vector] if len(indices) == 1 else tf.split(vector, sizes)
-            for i, part in zip(indices, parts, strict=True):
-                flags[i] = _is_finite(part)
-        return tf.stack(flags)
-
-
-def _groups(tensors: Sequence[tf.Tensor]) -> list[tuple[list[int], list[int], tf.Tensor]]:
-    """Numbers and sizes of tensors of floats, and the vector that holds them."""
-    groups: list[tuple[list[int], list[int], tf.Tensor]] = []
-    small: dict[str, list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        size = tensor.shape.num_elements()
-        if not tensor.dtype.is_floating:
-            continue
-        if size is None or size > SMALL:
-            groups.append(([i], [-1], tensor))
-        else:
-            small.setdefault(tensor.dtype.name, []).append(i)
-    for indices in small.values():
-        flat = [tf.reshape(tensors[i], [-1]) for i in indices]
-        sizes = [tensors[i].shape.num_elements() for i in indices]
-        groups.append((indices, sizes, flat[0] if len(flat) == 1 else tf.concat(flat, 0)))
-    return groups
+    def new_values(self, totals: Totals, start: Start) -> Values:
+        stored = start.stored
+        if totals.gradient_vector is None:
+            new = self.plain.of(totals, start, self.state.apart("ema", stored["ema"]))
+            return {role: self.state.together(role, values) for role, values in new.items()}
+        return self.optimizer.new_values(
+            [totals.gradient_vector],
+            stored["trainable"],
+            stored["optimizer"],
+            stored["ema"],
+            start.step,
+        )
 
 
-def _is_finite(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all(tf.math.is_finite(tensor))
-
-
-def if_finite(
-    finite: tf.Tensor,
-    new_state: Callable[[], State],
-    left: State,
-    flags: Callable[[], tf.Tensor],
-    assign: Callable[[State], list],
-) -> tuple[list, tf.Tensor]:
-    """Assigns the new state, or else `left`: what was written, and flags (none if finite).
-
-    Each tensor and variable that a branch of a `tf.cond` uses costs an operation. A small state is
-    chosen value by value instead, which copies it.
-    """
-
-    def no_flags():
-        return tf.ones((0, 0), tf.bool)
-
-    sizes = [t.shape.num_elements() for values in left.values() for t in values]
-    if None not in sizes and sum(sizes) <= SMALL:
-        new = new_state()
-        chosen = {
-            role: [
-                value if value is None or value is old else tf.where(finite, value, old)
-                for value, old in zip(new[role], values, strict=True)
-            ]
-            for role, values in left.items()
-        }
-        return assign(chosen), tf.cond(finite, no_flags, flags)
-
-    def write():
-        assign(new_state())
-        return no_flags()
-
-    def leave():
-        assign(left)
-        return flags()
-
-    return [], tf.cond(finite, write, leave)
-
-
-def to_check(roles: pure.Parts, loss, gradients: Sequence, changed: dict[int, tf.Tensor]):
-    """Names and tensors of everything that must be finite before anything is written."""
-    paths = {id(v): v.path for v in (*roles.trainable, *roles.other)}
-    pairs = [("loss", loss)]
-    pairs += [
-        (f"gradient of {variable.path}", gradient)
-        for variable, gradient in zip(roles.trainable, gradients, strict=True)
-        if gradient is not None
-    ]
-    pairs += [(f"state {paths[key]}", value) for key, value in changed.items()]
-    names, tensors = zip(*pairs, strict=True)
-    return names, tensors
-
-
-def clip(gradients: Sequence, max_norm: float | None) -> list:
+def clip(gradients: Gradients, max_norm: float | None) -> Gradients:
     """Scales all gradients by one factor so that their global norm is at most `max_norm`."""
     if max_norm is None:
-        return list(gradients)
-    squares = [tf.reduce_sum(tf.square(_wide(g))) for g in gradients if g is not None]
+        return gradients
+    squares = [tf.reduce_sum(tf.square(wide(g))) for g in gradients if g is not None]
     if not squares:
-        return list(gradients)
+        return gradients
     dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
     norm = tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
     factor = max_norm / tf.maximum(norm, max_norm)
     return [None if g is None else g * tf.cast(factor, g.dtype) for g in gradients]
 
 
-def _wide(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
-
-
-def average(averages: Sequence, values: Sequence, decay: float | None, step: tf.Tensor) -> list:
-    """The moving averages after an update; there are none without `decay`."""
+def average(averages: Tensors, values: Tensors, decay: float, step: tf.Tensor) -> Tensors:
+    """The moving averages after an update."""
     new = []
-    for old, value in zip(averages, values, strict=False):
-        of_step = tf.cast(ema_decay(decay, step), old.dtype)  # type: ignore[arg-type]
+    for old, value in zip(averages, values, strict=True):
+        of_step = tf.cast(ema_decay(decay, step), old.dtype)
         new.append(of_step * old + (1 - of_step) * value)
     return new
 
@@ -210,3 +167,67 @@ def ema_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
     """min(decay, (1 + t) / (10 + t)) at the t-th update: early averages follow more closely."""
     t = tf.cast(step, tf.float64) + 1  # `step` counts the updates before this one.
     return tf.minimum(tf.constant(decay, tf.float64), (1 + t) / (10 + t))
+
+
+# Ways to update the metrics: add what the shards add, or call them once with all outputs.
+
+
+class Metrics(Protocol):
+    """Computes the new values of the metrics' variables, as stored."""
+
+    def new_values(self, start: Start, deltas: Deltas, example: Example, rows: Rows) -> Tensors: ...
+
+
+@dataclass(frozen=True)
+class SummedMetrics:
+    """Adds what the shards add, for each variable by itself."""
+
+    def new_values(self, start: Start, deltas: Deltas, example: Example, rows: Rows) -> Tensors:
+        return [v + d for v, d in zip(start.stored["metrics"], deltas.values, strict=True)]
+
+
+@dataclass(frozen=True)
+class VectorMetrics:
+    """Adds what the shards add to one vector of all variables."""
+
+    state: State
+
+    def new_values(self, start: Start, deltas: Deltas, example: Example, rows: Rows) -> Tensors:
+        (stored,) = start.stored["metrics"]
+        if deltas.vector is not None:
+            return [stored + deltas.vector]
+        values = self.state.apart("metrics", [stored])
+        new = [v + d for v, d in zip(values, deltas.values, strict=True)]
+        return self.state.together("metrics", new)
+
+
+@dataclass(frozen=True)
+class GatheredMetrics:
+    """Calls the metrics once with the outputs for the whole batch. The mean loss still adds up."""
+
+    state: State
+    update: Callable[[list[tf.Tensor], Piece, Rows], list[tf.Tensor]]
+
+    def new_values(self, start: Start, deltas: Deltas, example: Example, rows: Rows) -> Tensors:
+        values = self.state.apart("metrics", start.stored["metrics"])
+        added = [v + d for v, d in zip(values, deltas.values, strict=True)]
+        new = self.update(added, Piece.of_batch(example), rows)
+        return self.state.together("metrics", new)
+
+
+@dataclass(frozen=True)
+class StepUpdate:
+    """The new values of everything that a training step changes."""
+
+    roles: pure.Parts
+    optimizer: Optimizer
+    weights: Update
+    metrics: Metrics
+
+    def new_values(self, totals: Totals, start: Start, example: Example, rows: Rows) -> Values:
+        """The values after a finite step."""
+        return {
+            "metrics": self.metrics.new_values(start, totals.deltas, example, rows),
+            "other": [totals.changed.get(id(v)) for v in self.roles.other],
+            **self.weights.new_values(totals, start),
+        }

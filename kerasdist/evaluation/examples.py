@@ -28,6 +28,7 @@ from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures
 from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE
+from kerasdist.training.validation import read_batches
 
 # The report cannot draw a matrix of more classes.
 MOST_CLASSES = 100
@@ -119,12 +120,12 @@ def evaluate(
         matrix = np.zeros((len(classes.names),) * 2, np.int64)
         worst, best = _Highest(), _Highest()
         position, is_whole = 0, False
-        while clock() < deadline and not is_whole:
-            batch = next(feed.iterator, None)
+        batches = read_batches(feed)
+        while clock() < deadline:
+            batch = next(batches, None)
             if batch is None:
-                is_whole = feed.is_over()
-                continue
-            feed.advance(1)
+                is_whole = True
+                break
             labels = classes.labels(targets_read(model, batch))
             if labels is None:
                 return None

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.models.foreign_code import first_foreign
 

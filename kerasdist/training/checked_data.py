@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-from kerasdist.data.augmentation import element_spec, first_batch
+from kerasdist.data.augmentation import Augment, element_spec, first_batch
 from kerasdist.data.feed import Feed
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
@@ -19,7 +19,7 @@ from kerasdist.models import inspection, refusals
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
 from kerasdist.models.verdicts import state_rules
-from kerasdist.training.options import DataSource
+from kerasdist.training.options import DataLike, DataSource
 from kerasdist.training.plan import Plan
 
 DEFAULT_TEST_BATCH_SIZE = 128
@@ -38,170 +38,152 @@ class CheckedData:
         return self.feed.stream
 
 
-def inspect(
-    model: keras.Model,
-    stream: Stream,
-    name: str,
-    augment: Callable[..., Any] | None = None,
-    *,
-    to_train: bool = True,
-    allow_nan: bool = False,
-    class_weight: dict[int, float] | None = None,
-) -> Findings:
-    """Builds the model for the data if necessary, traces it, and checks arrays."""
-    spec = element_spec(stream, augment)
-    if spec is None:
-        raise KerasdistError(
-            f"`{name}` has no batches. Expected at least one. Check how the data is read."
+@dataclass(frozen=True)
+class DataChecker:
+    """Opens data and checks it with a model, for its devices. The `stack` closes the data.
+
+    Nothing is compiled here: every error comes before the first step.
+    """
+
+    stack: contextlib.ExitStack
+    model: keras.Model
+    placement: Placement
+    shards: int
+
+    def to_train(
+        self, source: DataSource, plan: Plan, *, seed: int, deterministic: bool
+    ) -> CheckedData:
+        """The data that `fit` trains on."""
+        model, augment = self.model, source.augment
+        stream = self._opened(
+            source.data, batch_size=source.batch_size, shuffle=source.shuffle, seed=seed
         )
-    findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
-    if stream.arrays is not None:
-        check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
-    return findings
+        check_stream(stream, self.shards, plan, deterministic)
+        refusals.refuse_stateful(model, self.shards)
+        findings = self._inspected(
+            stream,
+            "data",
+            augment,
+            allow_nan=source.allow_nan,
+            class_weight=source.class_weight,
+        )
+        refusals.warn_if_frozen(model)
+        refusals.refuse_random(model, findings.random_operations if deterministic else ())
+        rules = state_rules(
+            model, lambda: first_batch(stream, augment), findings, self.shards, training=True
+        )
+        feed = self._feed(
+            stream, findings, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
+        )
+        return CheckedData(feed, findings, rules)
 
+    def to_validate(
+        self, source: DataSource, plan: Plan, *, batch_size: int | None
+    ) -> CheckedData | None:
+        """The data that `fit` validates on, if there is any. `batch_size` is the default."""
+        if source.validation_data is None:
+            return None
+        refusals.refuse_bypassed(self.model, "evaluate")
+        name = "validation_data"
+        checked = self.to_test(
+            source.validation_data,
+            name=name,
+            default_batch_size=batch_size,
+            allow_nan=source.allow_nan,
+        )
+        if source.validation_steps is None:
+            check_ends(checked.stream, name, "validation_steps")
+            check_readable(checked.stream, name, plan.epochs)
+        return checked
 
-def training_data(
-    stack: contextlib.ExitStack,
-    model: keras.Model,
-    source: DataSource,
-    plan: Plan,
-    placement: Placement,
-    *,
-    shards: int,
-    seed: int,
-    deterministic: bool,
-) -> CheckedData:
-    """The data that `fit` trains on. The `stack` closes it."""
-    augment = source.augment
-    stream = open_stream(
-        source.data, batch_size=source.batch_size, shuffle=source.shuffle, seed=seed
-    )
-    stack.callback(stream.close)
-    check_stream(stream, shards, plan, deterministic)
-    refusals.refuse_stateful(model, shards)
-    findings = inspect(
-        model,
-        stream,
-        "data",
-        augment,
-        allow_nan=source.allow_nan,
-        class_weight=source.class_weight,
-    )
-    refusals.warn_if_frozen(model)
-    refusals.refuse_random(model, findings.random_operations if deterministic else ())
-    rules = state_rules(
-        model, lambda: first_batch(stream, augment), findings, shards, training=True
-    )
-    prepare = preparation(
-        model,
-        stream,
-        labels=findings.labels,
-        name="data",
-        augment=augment,
-        seed=seed,
-        share=placement.share(shards),
-        needs_whole=findings.gather_metrics,
-        allow_nan=source.allow_nan,
-    )
-    feed = Feed(stream, prepare=prepare, takes_rows=not placement.is_gpu)
-    stack.callback(feed.close)
-    return CheckedData(feed, findings, rules)
+    def to_test(
+        self,
+        data: DataLike,
+        *,
+        name: str,
+        batch_size: int | None = None,
+        default_batch_size: int | None = None,
+        allow_nan: bool = False,
+    ) -> CheckedData:
+        """Data to compute metrics on."""
+        stream = self._opened(
+            data,
+            batch_size=batch_size,
+            name=name,
+            default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
+        )
+        refusals.refuse_stateful(self.model, self.shards)
+        findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
+        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
+        return CheckedData(self._feed(stream, findings, name, allow_nan=allow_nan), findings, rules)
 
+    def to_predict(self, data: DataLike, *, batch_size: int | None) -> CheckedData:
+        """Data to compute outputs for, with or without targets."""
+        stream = self._opened(
+            data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
+        )
+        refusals.refuse_stateful(self.model, self.shards)
+        findings = inspection.build_for_prediction(self.model, stream.element_spec)
+        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
+        share = self.placement.share(self.shards)
+        prepare = preparation(
+            self.model, stream, labels=(), name="data", need_targets=False, share=share
+        )
+        feed = Feed(stream, prepare=prepare)
+        self.stack.callback(feed.close)
+        return CheckedData(feed, findings, rules)
 
-def test_data(
-    stack: contextlib.ExitStack,
-    model: keras.Model,
-    data: Any,
-    placement: Placement,
-    *,
-    name: str,
-    shards: int,
-    batch_size: int | None = None,  # noqa: PT028
-    default_batch_size: int | None = None,  # noqa: PT028
-    allow_nan: bool = False,  # noqa: PT028
-) -> CheckedData:
-    """Data to compute metrics on, for validation and `evaluate`. The `stack` closes it."""
-    stream = open_stream(
-        data,
-        batch_size=batch_size,
-        name=name,
-        default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
-    )
-    stack.callback(stream.close)
-    refusals.refuse_stateful(model, shards)
-    findings = inspect(model, stream, name, to_train=False, allow_nan=allow_nan)
-    rules = state_rules(model, stream.first_batch, findings, shards, training=False)
-    prepare = preparation(
-        model,
-        stream,
-        labels=findings.labels,
-        name=name,
-        share=placement.share(shards),
-        needs_whole=findings.gather_metrics,
-        allow_nan=allow_nan,
-    )
-    feed = Feed(stream, prepare=prepare, name=name, takes_rows=not placement.is_gpu)
-    stack.callback(feed.close)
-    return CheckedData(feed, findings, rules)
+    def _opened(self, data: DataLike, **options: Any) -> Stream:
+        stream = open_stream(data, **options)
+        self.stack.callback(stream.close)
+        return stream
 
+    def _inspected(
+        self,
+        stream: Stream,
+        name: str,
+        augment: Augment | None = None,
+        *,
+        to_train: bool = True,
+        allow_nan: bool = False,
+        class_weight: dict[int, float] | None = None,
+    ) -> Findings:
+        """Builds the model for the data if necessary, traces it, and checks arrays."""
+        spec = element_spec(stream, augment)
+        if spec is None:
+            raise KerasdistError(
+                f"`{name}` has no batches. Expected at least one. Check how the data is read."
+            )
+        model = self.model
+        findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
+        if stream.arrays is not None:
+            check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
+        return findings
 
-def validation_data(
-    stack: contextlib.ExitStack,
-    model: keras.Model,
-    source: DataSource,
-    plan: Plan,
-    placement: Placement,
-    *,
-    shards: int,
-    batch_size: int | None,
-) -> CheckedData | None:
-    """The data that `fit` validates on, if there is any."""
-    if source.validation_data is None:
-        return None
-    refusals.refuse_bypassed(model, "evaluate")
-    name = "validation_data"
-    checked = test_data(
-        stack,
-        model,
-        source.validation_data,
-        placement,
-        name=name,
-        shards=shards,
-        default_batch_size=batch_size,
-        allow_nan=source.allow_nan,
-    )
-    if source.validation_steps is None:
-        check_ends(checked.stream, name, "validation_steps")
-        check_readable(checked.stream, name, plan.epochs)
-    return checked
-
-
-def prediction_data(
-    stack: contextlib.ExitStack,
-    model: keras.Model,
-    data: Any,
-    placement: Placement,
-    *,
-    batch_size: int | None = None,
-) -> CheckedData:
-    """Data to compute outputs for, with or without targets. The `stack` closes it."""
-    stream = open_stream(data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE)
-    stack.callback(stream.close)
-    shards = placement.num_replicas
-    refusals.refuse_stateful(model, shards)
-    findings = inspection.build_for_prediction(model, stream.element_spec)
-    rules = state_rules(model, stream.first_batch, findings, shards, training=False)
-    prepare = preparation(
-        model,
-        stream,
-        labels=(),
-        name="data",
-        need_targets=False,
-        share=placement.share(shards),
-    )
-    feed = Feed(stream, prepare=prepare)
-    stack.callback(feed.close)
-    return CheckedData(feed, findings, rules)
+    def _feed(
+        self,
+        stream: Stream,
+        findings: Findings,
+        name: str,
+        *,
+        augment: Augment | None = None,
+        seed: int = 0,
+        allow_nan: bool = False,
+    ) -> Feed:
+        prepare = preparation(
+            self.model,
+            stream,
+            labels=findings.labels,
+            name=name,
+            augment=augment,
+            seed=seed,
+            share=self.placement.share(self.shards),
+            needs_whole=findings.gather_metrics,
+            allow_nan=allow_nan,
+        )
+        feed = Feed(stream, prepare=prepare, name=name, takes_rows=not self.placement.is_gpu)
+        self.stack.callback(feed.close)
+        return feed
 
 
 def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -> None:

@@ -17,7 +17,7 @@ from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.training import arguments
 from kerasdist.training.callbacks import Hooks
-from kerasdist.training.checked_data import CheckedData, check_ends, prediction_data, test_data
+from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.options import CallbackLike, DataLike, PathLike
 from kerasdist.training.validation import outputs, test
 
@@ -57,15 +57,9 @@ def evaluate_model(
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
         refusals.refuse_bypassed(model, "evaluate")
-        checked = test_data(
-            stack,
-            model,
-            data,
-            placement,
-            name="data",
-            shards=placement.num_replicas,
-            batch_size=options.batch_size,
-            allow_nan=options.allow_nan,
+        checker = DataChecker(stack, model, placement, placement.num_replicas)
+        checked = checker.to_test(
+            data, name="data", batch_size=options.batch_size, allow_nan=options.allow_nan
         )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
@@ -86,7 +80,8 @@ def predict_with(
     with placement.together(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict", "predict_step")
-        checked = prediction_data(stack, model, data, placement, batch_size=options.batch_size)
+        checker = DataChecker(stack, model, placement, placement.num_replicas)
+        checked = checker.to_predict(data, batch_size=options.batch_size)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked)

@@ -17,7 +17,7 @@ from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.training import arguments
-from kerasdist.training.checked_data import CheckedData, training_data, validation_data
+from kerasdist.training.checked_data import CheckedData, DataChecker
 from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
 
@@ -54,25 +54,10 @@ def prepare(
     refusals.refuse_unsupported(model)
     refusals.refuse_bypassed(model, "fit")
     check_precision(model, source.precision)
-    data = training_data(
-        stack,
-        model,
-        options.data,
-        options.plan,
-        placement,
-        shards=shards,
-        seed=seed,
-        deterministic=step.deterministic,
-    )
-    validation = validation_data(
-        stack,
-        model,
-        options.data,
-        options.plan,
-        placement,
-        shards=shards,
-        batch_size=data.stream.batch_size,
-    )
+    checker = DataChecker(stack, model, placement, shards)
+    data = checker.to_train(options.data, options.plan, seed=seed, deterministic=step.deterministic)
+    size = data.stream.batch_size
+    validation = checker.to_validate(options.data, options.plan, batch_size=size)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())

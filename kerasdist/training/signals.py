@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 class Terminated(SystemExit):
@@ -21,7 +22,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Interrupts]:
@@ -43,7 +44,7 @@ class Interrupts:
 
     def _put_back(self) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
         self._before = {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -81,25 +81,35 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
     feed.open(0)
     engine.model.stop_predicting = False
     hooks.call("on_predict_begin")
+    batches = read_batches(feed)
     pieces: list[Any] = []
     while (steps is None or len(pieces) < steps) and not engine.model.stop_predicting:
         if not feed.is_at_end():
             hooks.batch("on_predict_batch_begin", len(pieces))
+        batch = next(batches, None)
+        if batch is None:
+            _tell_end(engine, feed, len(pieces), steps)
+            break
+        pieces.append(engine.predict(batch))
+        if hooks.every_predict_batch:
+            found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
+            hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
+    hooks.call("on_predict_end")
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def read_batches(feed: Feed) -> Iterator[Any]:
+    """The batches of an open feed, one by one, to its end."""
+    while True:
         try:
             batch = next(feed.iterator, None)
         except tf.errors.OpError as error:
             raise translate(error) or error from None
         if batch is not None:
             feed.advance(1)
-            pieces.append(engine.predict(batch))
-            if hooks.every_predict_batch:
-                found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
-                hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
+            yield batch
         elif feed.is_over():
-            _tell_end(engine, feed, len(pieces), steps)
-            break
-    hooks.call("on_predict_end")
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+            return
 
 
 def _tell_end(engine: Engine, feed: Feed, done: int, steps: int | None) -> None:

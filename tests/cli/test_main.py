@@ -163,7 +163,7 @@ def test_a_wrong_name_gets_a_guess(command, bare, line, received, guess):
 def test_fit_help_lists_the_recipes_and_no_empty_defaults(command):
     done = command("fit", "--help")
     assert done.code == 0
-    assert "cifar10: The network" in done.out
+    assert "cifar10: Networks for CIFAR-10" in done.out
     assert "None" not in done.out
     assert set(re.findall(r"--no-[a-z-]+", done.out)) == {"--no-resume"}
     assert "unfinished runs/NAME/NNNN" in re.sub(r"[\s│]+", " ", done.out)
@@ -256,4 +256,4 @@ def test_there_is_no_guess_where_nothing_is_near(command):
     outcome = command("evaluate", "somewhere/else")
     assert outcome.code == 2
     assert "Did you mean" not in outcome.err
-    assert "`kerasdist runs` lists them." in outcome.err
+    assert "`kerasdist runs` lists the runs." in outcome.err

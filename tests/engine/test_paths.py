@@ -12,11 +12,11 @@ import pytest
 import kerasdist
 from kerasdist.data.forms import arrays
 from kerasdist.devices.placement import Placement
-from kerasdist.engine import shards, updates
+from kerasdist.engine import finite, state, terms
 
 PATHS = {
     "mirrored": [(Placement, "shares_memory", False)],
-    "large": [(updates, "SMALL", 0), (shards, "SMALL", 0)],
+    "large": [(module, "SMALL", 0) for module in (finite, state, terms)],
     "iterators": [(arrays, "MAX_BATCH_BYTES", 0)],
 }
 
@@ -161,7 +161,7 @@ class Counts(keras.layers.Layer):
 
 @pytest.mark.parametrize("small", [0, 2**16])
 def test_a_whole_number_counts_steps_whose_first_shard_is_empty(small, monkeypatch):
-    for module in (updates, shards):
+    for module in (finite, state, terms):
         monkeypatch.setattr(module, "SMALL", small)
     model = keras.Sequential([keras.Input((6,)), Counts(), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

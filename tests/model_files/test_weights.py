@@ -196,6 +196,7 @@ def test_floats_are_cast(theirs, ours, tmp_path):
         np.testing.assert_array_equal(a.astype(ours), b)
 
 
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method")
 def test_integers_are_no_floats(tmp_path):
     source, model = line(), line()
     source.quantize("int8")

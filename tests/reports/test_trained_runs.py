@@ -12,7 +12,6 @@ import pytest
 import kerasdist
 from kerasdist.evaluation import examples
 from kerasdist.reports import page
-from kerasdist.training import api
 from tests import classifier_recipe
 from tests.reports.pages import decoded, html_of
 
@@ -84,7 +83,7 @@ def test_a_run_that_stops_has_a_report(command, tmp_path, monkeypatch, error, co
     def stop(*_, **__):
         raise error
 
-    monkeypatch.setattr(api, "fit", stop)
+    monkeypatch.setattr("kerasdist.cli.commands.fit.train", stop)
     recipe = classifier_recipe.write(tmp_path / "small")
     done = command("fit", recipe, "--run-dir", "run")
     assert done.code == code

@@ -204,7 +204,7 @@ for name, begin, end in (("full", fill, free), ("read-only", protect, unprotect)
     try:
         output_of(callbacks=[At({9: lambda: (wait_until(saved(run, 8)), begin())})])
     except kerasdist.KerasdistError as error:
-        assert "saving the end of the run" in str(error), error
+        assert "end of the run could not be saved" in str(error), error
     else:
         raise SystemExit("the end was not saved and nobody said so")
     assert Store(run / "checkpoints").newest().step == 8
@@ -250,7 +250,7 @@ def test_the_command_exits_with_1_and_the_same_command_goes_on(tmp_path, fit_com
     assert fit_command("whole")[0] == 0
     code, out, err = fit_command("run", actions={9: lambda: disk.fail(errno.ENOSPC)})
     assert code == 1
-    assert "saving the end of the run: [Errno 28] No space left on device" in err
+    assert "The end of the run could not be saved: [Errno 28] No space left on device" in err
     assert out.count("could not write") == 1
     assert f"step {STEPS}," in out
     disk.work()

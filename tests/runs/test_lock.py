@@ -370,13 +370,15 @@ def test_living_and_dead_processes():
     assert is_alive(1)
     assert not any(is_alive(pid) for pid in (0, -1, DEAD_PID, 10**30))
     process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
-    process.stdout.read()
+    with process.stdout:
+        process.stdout.read()
     for _ in range(500):
         if not is_alive(process.pid):
             break
         time.sleep(0.01)
     assert not is_alive(process.pid)
     assert process.wait() == 0
+    process.stdout.close()
     assert not is_alive(process.pid)
 
 

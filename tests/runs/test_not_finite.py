@@ -51,7 +51,7 @@ def test_not_finite_on_one_replica_of_two_stops_the_command_with_3(tmp_path, fit
     step, replica = where_huge(run)
     assert step > 2  # Else nothing was saved before.
     assert (note["step"], note["replica"]) == (step, replica)
-    assert f"step {step}, loss inf" in err
+    assert f"Step {step} is not finite: its loss is inf" in err
     assert f"on replica {replica}" in err
     assert status(run) == "diverged"
     assert Store(run / "checkpoints").newest().step == (step - 1) // 2 * 2

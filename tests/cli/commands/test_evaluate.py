@@ -186,7 +186,7 @@ def test_which_chooses_the_model(command, run, alone, tmp_path):
         (unfinished / name).write_bytes((run / name).read_bytes())
     done = command("evaluate", unfinished)
     assert done.code == 2
-    assert "did not finish" in done.err
+    assert "has not finished" in done.err
     done = command("evaluate", unfinished, "--which", "last")
     assert done.code == 2
     assert "no trained model yet" in done.err
@@ -197,7 +197,7 @@ def test_which_chooses_the_model(command, run, alone, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of texts"),
+        ('CLASS_NAMES = ("low", "middle", "high")', 'CLASS_NAMES = "lmh"', "tuple of strings"),
         ('return {"speaker": [', "return ([", "Received list from the recipe's `build_groups`"),
     ],
 )

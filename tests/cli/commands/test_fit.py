@@ -140,7 +140,7 @@ def test_the_weights_of_a_model_that_keras_cannot_describe_are_kept(command, tin
     (tiny / "model.py").write_text(model.replace("Tiny(config.units", "Tiny(config, config.units"))
     done = command("fit", "tiny", "--steps", 2)
     assert done.code == 0
-    assert "weights only" in done.out
+    assert "only the weights" in done.out
     result = json.loads(Path("runs/tiny/0001/result.json").read_text())
     assert result["saved"] == "weights"
     evaluated = command("evaluate", "runs/tiny/0001", "--json")

@@ -13,7 +13,7 @@ from kerasdist.reports import comparison
 from kerasdist.runs import reading
 from kerasdist.runs.lock import RunLock
 from tests import run_folders
-from tests.reports.test_page import Seen, needs_chromium
+from tests.reports.browser import Seen, needs_chromium
 
 
 def at(hour):

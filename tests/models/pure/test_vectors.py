@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.data.rows import Rows
-from kerasdist.engine import engine as steps
+from kerasdist.engine.engine import Engine
+from kerasdist.models import pure
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(24, 6)).astype("float32")
@@ -18,13 +19,13 @@ Y = RANDOM.integers(0, 3, 24)
 def engines(monkeypatch):
     """The engines that are made."""
     made = []
-    init = steps.Engine.__init__
+    init = Engine.__init__
 
     def keep(self, *args):
         init(self, *args)
         made.append(self)
 
-    monkeypatch.setattr(steps.Engine, "__init__", keep)
+    monkeypatch.setattr(Engine, "__init__", keep)
     return made
 
 
@@ -114,10 +115,10 @@ def test_joined_weights_train_as_each_by_itself(kind, devices, engines, monkeypa
     joined, apart = (build(ALIKE[kind]()) for _ in range(2))
     options = {"batch_size": 8, "epochs": 3, "seed": 0, "devices": devices, "progress": False}
     first = kerasdist.fit(joined, (X, Y), clip_norm=0.5, ema=0.9, **options)
-    assert engines[0]._joined is not None
-    monkeypatch.setattr(steps.pure, "join", lambda *_: None)
+    assert engines[0].vectors is not None
+    monkeypatch.setattr(pure, "join", lambda *_: None)
     second = kerasdist.fit(apart, (X, Y), clip_norm=0.5, ema=0.9, **options)
-    assert engines[1]._joined is None
+    assert engines[1].vectors is None
     assert_as_keras(joined, apart)
     for one, two in zip(first.ema_weights, second.ema_weights, strict=True):
         np.testing.assert_allclose(one, two, rtol=2e-5, atol=2e-6)
@@ -129,7 +130,7 @@ def test_joined_or_not_it_is_what_keras_computes(kind, engines):
     model, plain = (build({**ALIKE, **APART}[kind]()) for _ in range(2))
     options = {"batch_size": 8, "epochs": 3, "shuffle": False}
     history = kerasdist.fit(model, (X, Y), **options, progress=False)
-    assert (engines[0]._joined is not None) == (kind in ALIKE)
+    assert (engines[0].vectors is not None) == (kind in ALIKE)
     expected = plain.fit(X, Y, **options, verbose=0)
     assert_as_keras(model, plain)
     for name, ours in history.history.items():
@@ -141,7 +142,7 @@ def test_a_weight_without_a_gradient_stays_and_the_others_train(engines):
     options = {"batch_size": 8, "epochs": 2, "shuffle": False}
     with pytest.warns(UserWarning, match="Gradients do not exist"):
         kerasdist.fit(model, (X, Y), **options, progress=False)
-    assert engines[0]._joined is not None
+    assert engines[0].vectors is not None
     with pytest.warns(UserWarning, match="Gradients do not exist"):
         plain.fit(X, Y, **options, verbose=0)
     assert_as_keras(model, plain)
@@ -151,7 +152,7 @@ def test_a_constraint_holds_for_its_own_variable(engines):
     model, plain = (build("adam", constraint=keras.constraints.UnitNorm()) for _ in range(2))
     options = {"batch_size": 8, "epochs": 2, "shuffle": False}
     kerasdist.fit(model, (X, Y), **options, progress=False)
-    assert engines[0]._joined is None
+    assert engines[0].vectors is None
     plain.fit(X, Y, **options, verbose=0)
     assert_as_keras(model, plain)
 
@@ -164,7 +165,7 @@ def test_not_joined_where_bits_or_types_forbid(engines):
         model = keras.Sequential([keras.layers.Dense(4, dtype=dtype), keras.layers.Dense(3)])
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         kerasdist.fit(model, (X, Y), **options)
-    assert [engine._joined for engine in engines] == [None] * 4
+    assert [engine.vectors for engine in engines] == [None] * 4
 
 
 def test_what_a_callback_sees_and_changes_is_the_models(engines):
@@ -178,7 +179,7 @@ def test_what_a_callback_sees_and_changes_is_the_models(engines):
 
     model, callback = build("sgd"), Halves()
     kerasdist.fit(model, (X, Y), batch_size=8, epochs=2, callbacks=[callback], progress=False)
-    assert engines[0]._joined is not None
+    assert engines[0].vectors is not None
     start = build("sgd").get_weights()
     first, second = callback.seen
     assert not np.array_equal(first[0], start[0])
@@ -193,7 +194,7 @@ def test_callbacks_of_every_batch_are_given_the_variables_themselves(engines):
             pass
 
     kerasdist.fit(build("adam"), (X, Y), batch_size=8, callbacks=[Watches()], progress=False)
-    assert engines[0]._joined is None
+    assert engines[0].vectors is None
 
 
 def test_a_run_goes_on_from_what_was_saved_of_vectors(tmp_path, engines, monkeypatch):
@@ -203,7 +204,7 @@ def test_a_run_goes_on_from_what_was_saved_of_vectors(tmp_path, engines, monkeyp
     kerasdist.fit(part, (X, Y), epochs=2, run_dir=tmp_path / "part", **options)
     again = build("adam")
     kerasdist.fit(again, (X, Y), epochs=4, run_dir=tmp_path / "part", **options)
-    assert all(engine._joined is not None for engine in engines)
+    assert all(engine.vectors is not None for engine in engines)
     for one, two in zip(values(whole), values(again), strict=True):
         np.testing.assert_array_equal(one, two)
 

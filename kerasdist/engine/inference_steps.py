@@ -1,0 +1,82 @@
+"""One step of an evaluation or a prediction on one replica: a forward pass without an update."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from kerasdist.engine.compiled_loop import REACHED, StepResult
+from kerasdist.engine.shards import Cut, Number
+from kerasdist.engine.state import Start
+from kerasdist.engine.sums import Sums, of_denominators
+from kerasdist.engine.train_step import StepParts
+from kerasdist.models.fields import Example, read
+
+
+def evaluate_step(
+    parts: StepParts, replica: Number, batch: Any, start: Start, *, use_ema: bool
+) -> StepResult:
+    """One batch of an evaluation, in the order it runs.
+
+    With `use_ema`, `start` has the moving averages in place of the weights: these are not written.
+    """
+    settings, functions = parts.settings, parts.functions
+
+    # Read and cut the batch, as in training.
+    batch, span = (batch, None) if parts.placement.workers is None else batch
+    example = read(parts.model, batch)
+    known = not settings.deterministic
+    cut = Cut(example, settings.shards, parts.placement, replica, span, known=known)
+    count = settings.num_test_denominators
+    of_shard = partial(functions.test_denominators, start.inputs)
+    denominators = of_denominators(cut, of_shard, count) if count else None
+
+    # Run the forward pass of each shard, and add up the results.
+    run_shard = cut.each(partial(functions.test, start.inputs), denominators)
+    own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)
+
+    # Reduce: add up over the replicas (below), then write the metrics and the changed state.
+    def finish(sums: Sums) -> tf.Tensor:
+        deltas, changed = functions.evaluation_terms.split(sums.totals, start.inputs.variables)
+        metrics = parts.metrics.new_values(start, deltas, example, sums.rows)
+        written = parts.state.assign({"metrics": metrics}, start.stored)
+        written += parts.state.assign_changed(changed, start, with_weights=not use_ema)
+        with tf.control_dependencies(written):
+            return tf.constant(REACHED) + 0
+
+    status = parts.reduction.run(own, rows, finish)
+    no_loss, no_flags = tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
+    return StepResult(status, cut.num_global, no_loss, no_flags)
+
+
+def predict_step(
+    parts: StepParts, replica: Number, batch: Any, start: Start
+) -> tuple[Any, tf.Tensor]:
+    """The outputs for this replica's shard, and how many of their rows count."""
+    # Read and cut the batch. Targets are not needed.
+    batch, span = (batch, None) if parts.placement.workers is None else batch
+    example = read(parts.model, batch, need_targets=False)
+    example = Example(example.args, example.x, None, None)
+    cut = Cut(example, parts.placement.num_replicas, parts.placement, replica, span)
+    piece = cut.shard(0)
+
+    # Run the forward pass. Most models change nothing in it.
+    forward = parts.functions.predict(start.inputs, piece)
+    shard = piece.shard(on_cpu=False)
+    count = tf.convert_to_tensor(shard.num_examples)
+    if not forward.changed:
+        return forward.outputs, count
+
+    # Reduce: add up over the replicas (below), then write the changed state.
+    before, state_terms = start.inputs.variables, parts.functions.test_state
+    own = state_terms.of_shard(forward.changed, shard, piece.index, before)
+
+    def finish(sums: Sums) -> tf.Tensor:
+        changed = state_terms.new_values(list(forward.changed), sums.totals, before)
+        with tf.control_dependencies(parts.state.assign_changed(changed, start)):
+            return tf.constant(REACHED) + 0
+
+    with tf.control_dependencies([parts.reduction.run(own, [], finish)]):
+        return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
