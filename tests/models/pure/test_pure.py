@@ -18,7 +18,6 @@ FUTURE = "from __future__ import annotations"
 # Every private name in kerasdist/pure, and the test that looks after it.
 COVERED = {
     "_value": "test_native_variables_are_behind_keras_ones",
-    "_unique_id": "test_native_variables_are_behind_keras_ones",
     "_loss_tracker": "test_the_loss_tracker_is_a_mean",
     "_call_has_training_arg": "test_call_passes_training_only_where_it_is_taken",
     "_flatten_layers": "test_all_layers_include_nested_ones",
