@@ -60,7 +60,7 @@ def test_a_step_that_is_not_finite_is_not_written_and_is_named(replicas):
     engine.state.write_back()
     assert all(np.isfinite(w).all() for w in engine.model.get_weights())
     assert int(engine.model.optimizer.iterations) == 1
-    after = engine.train(iterator, 3)  # the engine can go on
+    after = engine.train(iterator, 3)  # the engine can continue
     assert (after.num_steps, after.status) == (1, END_OF_DATA)
 
 

@@ -69,12 +69,12 @@ def test_deterministic_bits_do_not_depend_on_the_devices():
     assert one[1] == two[1]
 
 
-def test_a_wrong_value_is_told_before_anything_is_built():
+def test_a_wrong_value_is_an_error_before_anything_is_built():
     with pytest.raises(kerasdist.KerasdistError, match="Received `jit='yes'`"):
         fit(jit="yes")
 
 
-def test_a_run_goes_on_only_as_it_began(tmp_path):
+def test_a_run_resumes_only_with_the_same_jit(tmp_path):
     fit(devices=1, jit=True, run_dir=tmp_path)
     with pytest.raises(kerasdist.KerasdistError, match="jit"):
         fit(devices=1, run_dir=tmp_path)

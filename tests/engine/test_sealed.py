@@ -72,7 +72,7 @@ def test_gradients_are_taken_inside():
     assert float(tf.function(Sealed(gradient, seed=0))(tf.constant(3.0))) == 6
 
 
-def test_what_does_not_come_through_the_arguments_is_an_error():
+def test_a_tensor_that_is_not_an_argument_is_an_error():
     @tf.function
     def caller(x):
         return Sealed(lambda y: x + y, seed=0)(x)

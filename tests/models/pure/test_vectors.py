@@ -1,4 +1,4 @@
-"""Small models, whose weights are one vector while they train: the same as each by itself."""
+"""Small models train as one vector, and compute the same as with single variables."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ Y = RANDOM.integers(0, 3, 24)
 
 @pytest.fixture
 def engines(monkeypatch):
-    """The engines that are made."""
+    """The engines that the test makes."""
     made = []
     init = Engine.__init__
 
@@ -63,7 +63,7 @@ def cosine():
     return keras.optimizers.schedules.CosineDecay(0.1, 20)
 
 
-# Each number of a weight is changed by itself.
+# These optimizers change each number of a weight by itself.
 ALIKE = {
     "sgd": lambda: keras.optimizers.SGD(0.1),
     "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -92,7 +92,7 @@ class OwnAdam(keras.optimizers.Adam):
     """May do anything."""
 
 
-# A number's change depends on what variable it is of, or may; or there cannot be a second one.
+# These may treat the numbers of different variables differently, or cannot be made twice.
 APART = {
     "clipnorm": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),
     "global_clipnorm": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.1),
@@ -168,7 +168,7 @@ def test_not_joined_where_bits_or_types_forbid(engines):
     assert [engine.vectors for engine in engines] == [None] * 4
 
 
-def test_what_a_callback_sees_and_changes_is_the_models(engines):
+def test_a_callback_sees_and_changes_the_model_itself(engines):
     class Halves(keras.callbacks.Callback):
         seen = ()
 
@@ -197,7 +197,7 @@ def test_callbacks_of_every_batch_are_given_the_variables_themselves(engines):
     assert engines[0].vectors is None
 
 
-def test_a_run_goes_on_from_what_was_saved_of_vectors(tmp_path, engines, monkeypatch):
+def test_a_run_resumes_from_a_checkpoint_of_vectors(tmp_path, engines, monkeypatch):
     whole, part = (build("adam") for _ in range(2))
     options = {"batch_size": 8, "ema": 0.9, "seed": 0, "progress": False}
     kerasdist.fit(whole, (X, Y), epochs=4, run_dir=tmp_path / "whole", **options)
@@ -221,7 +221,7 @@ def test_a_step_that_is_not_finite_leaves_the_vectors_and_names_the_variables():
 
 
 @pytest.mark.parametrize("order", [None, [3, 0, 5, 1, 4, 2]])
-def test_batches_of_one_size_are_those_of_any(order):
+def test_batches_of_one_known_size_have_the_same_rows(order):
     arrays = (tf.Variable(X[:6]), tf.Variable(Y[:6]))
     rows = Rows(arrays, None if order is None else tf.Variable(order), tf.constant(0, tf.int64), 2)
     for number in range(3):
