@@ -77,8 +77,8 @@ def test_data_that_never_ends(not_compiled):
         ("clip_norm", -1, "above 0"),
         ("clip_norm", 0, "above 0"),
         ("clip_norm", float("nan"), "above 0"),
-        ("seed", -1, "from 0 on"),
-        ("seed", 1.0, "from 0 on"),
+        ("seed", -1, "at least 0"),
+        ("seed", 1.0, "at least 0"),
         ("shuffle", "yes", "True, False"),
         ("shuffle", -1, "True, False"),
         ("on_nan", "ignore", "'stop'"),
@@ -89,7 +89,7 @@ def test_data_that_never_ends(not_compiled):
         ("precision", 16, "a dtype policy"),
         ("class_weight", [1.0, 2.0], "a dict"),
         ("class_weight", {"cat": 1.0}, "class numbers"),
-        ("class_weight", {0: -1.0}, "from 0 on"),
+        ("class_weight", {0: -1.0}, "at least 0"),
     ],
 )
 def test_settings_outside_their_range(name, value, expected, not_compiled):
