@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement, first_row
+from kerasdist.devices.placement import Placement
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
 
@@ -164,7 +164,8 @@ def _range(
     minimum: Callable[..., Number],
     maximum: Callable[..., Number],
 ) -> _Range:
-    begin, end = first_row(index, n, shards), first_row(index + 1, n, shards)
+    # The formula of `first_row` in devices/placement.py, by which workers read their rows.
+    begin, end = index * n // shards, (index + 1) * n // shards
     count = end - begin
     begin = minimum(begin, n - 1)
     return _Range(begin, maximum(end - begin, 1), count, n)

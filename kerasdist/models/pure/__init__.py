@@ -4,7 +4,15 @@ Only this folder uses private Keras names. `tests/models/pure/` has a test for e
 fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
-from kerasdist.models.pure.forward import Forward, apply_gradients, forward, predict, update_metrics
+from kerasdist.models.pure.building import build, build_optimizer
+from kerasdist.models.pure.forward import (
+    Forward,
+    apply_gradients,
+    call,
+    forward,
+    predict,
+    update_metrics,
+)
 from kerasdist.models.pure.introspection import (
     REFUSED_OPTIMIZERS,
     adds_up,
@@ -31,9 +39,6 @@ from kerasdist.models.pure.variables import (
     Parts,
     adopt,
     adopted,
-    build,
-    build_optimizer,
-    call,
     dtype_policy,
     in_new_thread,
     parts,

@@ -13,7 +13,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.introspection import overrides
 from kerasdist.models.pure.patches import Shard, Tensors, tracing
-from kerasdist.models.pure.variables import Parts, call, is_seed
+from kerasdist.models.pure.variables import Parts, is_seed
 
 # Values of the trainable variables, the other variables and the seed generators.
 State = tuple[Tensors, Tensors, Tensors]
@@ -216,3 +216,10 @@ def apply_gradients(
         [scope.get_current_value(v) for v in roles.trainable],
         [scope.get_current_value(v) for v in roles.optimizer],
     )
+
+
+def call(model: keras.Model, args: tuple[Any, ...], training: bool) -> Any:
+    """Calls the model, with `training` if its `call` takes it."""
+    if model._call_has_training_arg:
+        return model(*args, training=training)
+    return model(*args)

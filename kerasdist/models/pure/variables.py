@@ -1,4 +1,4 @@
-"""A model's variables by role, and the code that creates them."""
+"""A model's variables by role, and Keras's global state around them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import keras
 import tensorflow as tf
-from keras.src import backend as keras_backend
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.fields import Example
 
 _Result = TypeVar("_Result")
 
@@ -86,58 +84,6 @@ def parts(model: keras.Model) -> Parts:
         metrics=tuple(metrics.values()),
         seeds=tuple(seeds),
     )
-
-
-def call(model: keras.Model, args: tuple[Any, ...], training: bool) -> Any:
-    """Calls the model, with `training` if its `call` takes it."""
-    if model._call_has_training_arg:
-        return model(*args, training=training)
-    return model(*args)
-
-
-def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
-    """Creates the variables of the model, its loss and metrics, without running anything.
-
-    `example` holds a `tf.TensorSpec` for each tensor. If the model was made in the scope of a
-    `tf.distribute` strategy, its variables are created in that scope, as in Keras.
-    """
-    loss, metrics = (
-        (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
-    )
-    need_loss = loss is not None and not loss.built
-    need_metrics = metrics is not None and not metrics.built
-    if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
-        return
-    example = Example(*(_symbolic(part) for part in vars(example).values()))
-    with model.distribute_strategy.scope():
-        outputs = keras_backend.compute_output_spec(
-            lambda *args: call(model, args, training), *example.args
-        )
-        if need_metrics:
-            keras_backend.compute_output_spec(
-                model.compute_metrics, example.x, example.y, outputs, example.sample_weight
-            )
-        if need_loss:
-            keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
-
-
-def _symbolic(structure: Any) -> Any:
-    return tf.nest.map_structure(
-        lambda spec: (
-            None
-            if spec is None
-            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
-        ),
-        structure,
-    )
-
-
-def build_optimizer(model: keras.Model) -> None:
-    """Creates the optimizer's variables, in the scope of the strategy that it was made in."""
-    optimizer = model.optimizer
-    if model.trainable_variables and not optimizer.built:
-        with optimizer._distribution_strategy.scope():
-            optimizer.build(model.trainable_variables)
 
 
 def share_global_seed_generator() -> keras.random.SeedGenerator:

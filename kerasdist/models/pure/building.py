@@ -1,0 +1,57 @@
+"""Creates the variables of a model, its loss, its metrics and its optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend as keras_backend
+
+from kerasdist.models.fields import Example
+from kerasdist.models.pure.forward import call
+
+
+def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
+    """Creates the variables of the model, its loss and metrics, without running anything.
+
+    `example` holds a `tf.TensorSpec` for each tensor. If the model was made in the scope of a
+    `tf.distribute` strategy, its variables are created in that scope, as in Keras.
+    """
+    loss, metrics = (
+        (model._compile_loss, model._compile_metrics) if example.y is not None else (None, None)
+    )
+    need_loss = loss is not None and not loss.built
+    need_metrics = metrics is not None and not metrics.built
+    if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
+        return
+    example = Example(*(_symbolic(part) for part in vars(example).values()))
+    with model.distribute_strategy.scope():
+        outputs = keras_backend.compute_output_spec(
+            lambda *args: call(model, args, training), *example.args
+        )
+        if need_metrics:
+            keras_backend.compute_output_spec(
+                model.compute_metrics, example.x, example.y, outputs, example.sample_weight
+            )
+        if need_loss:
+            keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+
+
+def _symbolic(structure: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: (
+            None
+            if spec is None
+            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
+        ),
+        structure,
+    )
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """Creates the optimizer's variables, in the scope of the strategy that it was made in."""
+    optimizer = model.optimizer
+    if model.trainable_variables and not optimizer.built:
+        with optimizer._distribution_strategy.scope():
+            optimizer.build(model.trainable_variables)
