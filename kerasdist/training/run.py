@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from kerasdist import __version__
 from kerasdist.data.augmentation import element_spec
@@ -23,6 +21,7 @@ from kerasdist.models import pure
 from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, ownership, provenance
 from kerasdist.runs.checkpoints import Checkpoint
+from kerasdist.runs.checkpoints.contents import Snapshot
 from kerasdist.runs.checkpoints.recovery import Recovery
 from kerasdist.runs.file_names import METRICS, NAN_NOTE
 from kerasdist.runs.folder import RunFolder
@@ -31,15 +30,6 @@ from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best_model import BestModel
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, run_identity
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a checkpoint holds; the arrays are copied only if it is saved."""
-
-    step: int
-    arrays: Callable[[], Mapping[str, np.ndarray]]
-    meta: Mapping[str, Any]
 
 
 class NoRun:

@@ -5,9 +5,9 @@ import doctest
 import pytest
 
 from kerasdist.runs import architecture, intervals, ownership, provenance
-from kerasdist.runs.checkpoints import metadata, names, recovery
+from kerasdist.runs.checkpoints import contents, names, recovery
 
-MODULES = [architecture, intervals, ownership, provenance, metadata, names, recovery]
+MODULES = [architecture, intervals, ownership, provenance, contents, names, recovery]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -9,7 +9,7 @@ from kerasdist.devices.placement import Placement, resolve_shards
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.checkpoints import Checkpoint, Store
-from kerasdist.runs.checkpoints.metadata import decoded, encoded
+from kerasdist.runs.checkpoints.contents import decoded, encoded
 from kerasdist.runs.file_names import CHECKPOINTS
 from kerasdist.runs.folder import RunFolder
 

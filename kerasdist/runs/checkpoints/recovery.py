@@ -14,7 +14,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs import provenance
 from kerasdist.runs.checkpoints import Checkpoint, Store, differences
 from kerasdist.runs.checkpoints.background import BackgroundSaver
-from kerasdist.runs.checkpoints.metadata import decoded, encoded
+from kerasdist.runs.checkpoints.contents import decoded, encoded
 from kerasdist.runs.checkpoints.write_failures import WriteFailures
 from kerasdist.runs.file_names import CHECKPOINTS
 from kerasdist.runs.intervals import Every

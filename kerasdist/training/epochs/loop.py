@@ -10,6 +10,7 @@ from kerasdist.engine.compiled_loop import END_OF_DATA, NOT_FINITE, Outcome
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.checkpoints import Checkpoint
+from kerasdist.runs.checkpoints.contents import Snapshot
 from kerasdist.runs.intervals import at_most
 from kerasdist.training.epochs import not_finite
 from kerasdist.training.epochs.callbacks import Hooks
@@ -17,7 +18,7 @@ from kerasdist.training.epochs.plan import Plan, Position
 from kerasdist.training.epochs.signals import Interrupts, raise_for
 from kerasdist.training.epochs.validation import metric_results, reset_metrics
 from kerasdist.training.progress.watch import Watch
-from kerasdist.training.run import Run, Snapshot
+from kerasdist.training.run import Run
 
 
 class Loop:
