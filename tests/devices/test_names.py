@@ -138,7 +138,7 @@ def test_the_command_shows_memory_logical_cpus_and_what_cuda_may_see(command, mo
     done = command("devices")
     assert done.code == 0
     assert done.lines[-2:] == [
-        "logical CPUs: 6; `--devices cpu:4` makes four of this processor",
+        "logical CPUs: 6; `--devices cpu:4` splits this processor into four",
         "CUDA_VISIBLE_DEVICES: 1",
     ]
     assert re.search(r"CPU:0 .* CPU .* \d+\.\d GB .* yes", done.out)

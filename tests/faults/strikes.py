@@ -137,10 +137,11 @@ class Training:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line)
-                self._changed.notify_all()
+        with self.process.stdout as output:
+            for line in output:
+                with self._changed:
+                    self.lines.append(line)
+                    self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
 

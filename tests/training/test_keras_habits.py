@@ -124,7 +124,7 @@ def test_callbacks_come_in_the_forms_that_keras_takes(form):
 def test_a_callback_list_is_refused_with_the_way_out():
     mine = keras.callbacks.CallbackList([Calls()])
     for function in (kerasdist.fit, kerasdist.evaluate, kerasdist.predict):
-        with pytest.raises(KerasdistError, match=r"CallbackList.*callbacks=mine\.callbacks"):
+        with pytest.raises(KerasdistError, match=r"CallbackList.*callbacks=my_list\.callbacks"):
             function(make_model(), (X, Y), batch_size=BATCH, callbacks=mine)
 
 
@@ -353,13 +353,13 @@ def test_validation_has_the_steps_that_keras_gives_it(devices, steps):
         warnings.simplefilter("always")
         own = fit(model, (X, Y), devices=devices, **options)
     assert_same_history(own, history)
-    told = [w for w in caught if "`validation_data` ended after 6 of the 9" in str(w.message)]
+    told = [w for w in caught if "`validation_data` ended after 6 of 9 requested" in str(w.message)]
     assert len(told) == (2 if steps == 9 else 0)
 
 
 def test_evaluate_and_predict_warn_where_data_is_shorter_than_asked_for():
     for function in (kerasdist.evaluate, kerasdist.predict):
-        with pytest.warns(UserWarning, match="`data` ended after 6 of the 9 batches"):
+        with pytest.warns(UserWarning, match="`data` ended after 6 of 9 requested batches"):
             function(make_model(), as_dataset(), steps=9)
 
 

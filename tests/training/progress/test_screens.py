@@ -674,7 +674,8 @@ def a_run(folder, config, losses=(0.9, 0.625, 0.75)):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"kerasdist": "1", **config}))
     lines = [{"kind": "step", "step": 1, "loss": 0.1}]
-    lines += [{"kind": "epoch", "epoch": i + 1, "val_loss": v} for i, v in enumerate(losses)]
+    epochs = enumerate(losses, 1)
+    lines += [{"kind": "epoch", "step": 400 * i, "epoch": i, "val_loss": v} for i, v in epochs]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"kind": "ep')
     for name in ("final.keras", "best.keras"):
         (folder / name).touch()
