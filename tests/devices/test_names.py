@@ -56,7 +56,7 @@ def test_devices_by_number_index_and_name(devices, names):
         ([0, None], "item None"),
         (["cpu"], "item 'cpu'"),
         ("gpus", "Did you mean 'gpu'"),
-        ("GPU:0", "no device 'GPU:0'.*the devices here are CPU:0, .*CPU:5.*--soft-placement"),
+        ("GPU:0", "no device 'GPU:0'.*this machine has CPU:0, .*CPU:5.*--soft-placement"),
         ("gpu", "no device 'GPU:0'"),
         ([7], r"no device 'CPU:7'.*kerasdist.logical_cpus\(8\)"),
         ("CPU:9", "no device 'CPU:9'"),
@@ -138,7 +138,7 @@ def test_the_command_shows_memory_logical_cpus_and_what_cuda_may_see(command, mo
     done = command("devices")
     assert done.code == 0
     assert done.lines[-2:] == [
-        "logical CPUs: 6; `--devices cpu:4` makes four of this processor",
+        "logical CPUs: 6; `--devices cpu:4` splits this processor into four",
         "CUDA_VISIBLE_DEVICES: 1",
     ]
     assert re.search(r"CPU:0 .* CPU .* \d+\.\d GB .* yes", done.out)
