@@ -44,7 +44,7 @@ class Nothing(keras.utils.PyDataset):
 def test_an_empty_data_set(data, not_compiled):
     sized = isinstance(data, (tuple, list, dict, tf.data.Dataset))
     message = refusal(regressor(), data, batch_size=5 if sized else None)
-    assert any(part in message for part in ("0 examples", "no elements", "0 batches", "a single"))
+    assert any(part in message for part in ("0 examples", "no elements", "0 batches", "no batches"))
 
 
 def test_an_empty_data_set_of_unknown_size():
