@@ -87,9 +87,9 @@ class Feed:
             return False
         if self.position == 0:
             raise KerasdistError(
-                f"Received `{self.name}` without a batch in pass {self.epoch + 1}. Expected at "
-                "least one. A source that can be read only once must be created again for each "
-                "epoch: pass a generator function."
+                f"`{self.name}` gave no batch in pass {self.epoch + 1}. Expected at least one "
+                "batch per pass. A source that can be read only once must be created again for "
+                "each epoch: pass a generator function."
             )
         return True
 

@@ -83,7 +83,7 @@ def from_hosts(text: str, index: int | None) -> Cluster:
     if not 0 <= index < len(hosts):
         raise KerasdistError(
             f"Received `--index {index}` with {len(hosts)} hosts. Expected a number from 0 to "
-            f"{len(hosts) - 1}: the position of this machine in the list. Correct it."
+            f"{len(hosts) - 1}. Pass the position of this machine in the list: the first is 0."
         )
     return Cluster(hosts, index)
 

@@ -79,8 +79,7 @@ def set_memory(
             tf.config.set_logical_device_configuration(gpu, [configuration])
     except RuntimeError as error:
         raise KerasdistError(
-            f"Cannot set the memory of GPUs after TensorFlow had started: {error}. Expected to set "
-            "it before. Restart the process."
+            f"GPU memory can only be set before TensorFlow starts: {error}. Restart the process."
         ) from error
     return bool(gpus)
 

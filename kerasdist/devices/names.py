@@ -183,8 +183,8 @@ def _by_text(devices: str, soft: bool) -> tuple[str, ...]:
         return _by_items([part.strip() for part in devices.split(",")], soft)
     known = ["auto", "cpu", "gpu", *_names("GPU"), *_names("CPU")]
     raise KerasdistError(
-        f"Received `devices={devices!r}`. {_expected()}{closest(devices, known)} "
-        "`kerasdist devices` lists them."
+        f"Received `devices={devices!r}`.{closest(devices, known)} {_expected()} "
+        "`kerasdist devices` lists the devices."
     )
 
 
@@ -268,8 +268,8 @@ def _memory() -> int | None:
 def _expected() -> str:
     present = ", ".join(_names("GPU") + _names("CPU"))
     return (
-        'Expected "auto", a number of devices, a list of indices or names, "cpu" or "cpu:N"; '
-        f"the devices here are {present}."
+        'Expected "auto", "gpu", "cpu", "cpu:4" (four logical CPUs), a number of devices, or a '
+        f"list of names or indices; this machine has {present}."
     )
 
 

@@ -161,7 +161,7 @@ def place(devices: Devices = "auto", *, soft: bool = False) -> Placement:
             raise KerasdistError(
                 f"Received `devices={devices!r}` in a worker that joined the others with "
                 f"{', '.join(joined.names)}. Expected the same devices: a worker cannot change "
-                "them. Use these."
+                "them. Pass the same `devices` in every call, or start a new process."
             )
         return Placement(names, joined.strategy, joined)
     if len(names) == 1:

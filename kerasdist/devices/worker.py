@@ -180,9 +180,9 @@ def join(
         if private_tensorflow.has_started():
             raise KerasdistError(
                 f"TF_CONFIG names {cluster.num_workers} workers, but TensorFlow has already "
-                "started in this process. Expected to join the workers first. Pass `model` as a "
-                "function that builds it, and call kerasdist before anything else that uses "
-                "TensorFlow."
+                "started in this process. The workers must connect before TensorFlow starts. Pass "
+                "`model` as a function that builds it, and call kerasdist before anything else "
+                "that uses TensorFlow."
             )
         before_start()
         _joined = Workers(cluster, choose_devices)

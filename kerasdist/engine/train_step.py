@@ -73,8 +73,9 @@ def train_step(
     # Cut the batch into shards. Each replica runs its own shards.
     known = not settings.deterministic
     cut = Cut(example, settings.shards, parts.placement, replica, span, known=known)
-    of_shard, count = partial(functions.train_denominators, start.inputs), settings.num_denominators
-    denominators = of_denominators(cut, of_shard, count) if count else None
+    count = settings.num_denominators
+    denominators_of = partial(functions.train_denominators, start.inputs)
+    denominators = of_denominators(cut, denominators_of, count) if count else None
 
     # Run the forward and backward pass of each shard, and add up the results.
     shard = functions.observed_shard if observed else functions.train_shard

@@ -79,10 +79,10 @@ def _check_there(folder: Path, which: str) -> None:
         there.append("last")
     if which not in there:
         found = "only " + " and ".join(sorted(there)) if there else "no trained model yet"
-        fix = f"Use `which={there[-1]!r}`, or train" if there else "Train"
+        fix = f"Load `which={there[-1]!r}`, or train" if there else "Train"
         raise KerasdistError(
             f"Received `which={which!r}`, but the run {str(folder)!r} is {status(folder)} and has "
-            f"{found}. Expected a model that exists. {fix} the run to its end."
+            f"{found}. {fix} the run to its end."
         )
 
 
@@ -99,8 +99,8 @@ def _load_checkpoint(model: keras.Model, folder: Path) -> None:
     saved = Store(folder / CHECKPOINTS).newest()
     if saved is None:
         raise KerasdistError(
-            f"All checkpoints of the run {str(folder)!r} are damaged. Expected at least one that "
-            "verifies. Load 'best' or 'final' if the run has it."
+            f"All checkpoints of the run {str(folder)!r} are damaged: none of them passes its "
+            "checksum. Load 'best' or 'final' if the run has it."
         )
     roles = pure.parts(model)
     has_averages = "ema/0000" in saved.arrays

@@ -66,6 +66,6 @@ def ensure_compiled(model: keras.Model) -> None:
         model.compile(**defaults)
     if model.optimizer is None:
         raise KerasdistError(
-            f"The model {name!r} was compiled without an optimizer. Expected one. Call "
-            "`model.compile(optimizer=..., loss=...)`."
+            f"The model {name!r} was compiled without an optimizer, but training needs one. Call "
+            "`model.compile(optimizer=..., loss=...)`, for example with `optimizer='adam'`."
         )

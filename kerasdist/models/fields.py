@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,11 +149,15 @@ def _by_position(
     values = _as_positions(batch, at_least)
     if not at_least <= len(values) <= len(names):
         raise KerasdistError(
-            f"Received batches of {len(values)} positions. Expected {len(names)}, in the order of "
+            f"Each batch is a tuple of {_items(values)}. Expected {len(names)}, in the order of "
             f"`{type(model).__name__}`'s fields: {', '.join(names)}. Return that many, or a dict "
             "with these names."
         )
     return dict(zip(names, values, strict=False))
+
+
+def _items(values: Sized) -> str:
+    return "1 item" if len(values) == 1 else f"{len(values)} items"
 
 
 def _read_keras(model: keras.Model, batch: Batch, need_targets: bool) -> Example:
@@ -166,7 +170,7 @@ def _read_keras(model: keras.Model, batch: Batch, need_targets: bool) -> Example
     batch = _as_positions(batch)
     if not 1 <= len(batch) <= 3:
         raise KerasdistError(
-            f"Received batches of {len(batch)} positions. Expected `(x,)`, `(x, y)` or "
+            f"Each batch is a tuple of {_items(batch)}. Expected `(x,)`, `(x, y)` or "
             "`(x, y, sample_weight)`. For more fields, yield dicts and name them in a "
             "`kerasdist.Model`."
         )

@@ -50,7 +50,7 @@ def inspect(
         raise _unreadable(model, "batches", spec, error) from error
     if traced.forward.loss is None:
         raise KerasdistError(
-            f"The model {type(model).__name__!r} has no loss. Expected one. Call "
+            f"The model {type(model).__name__!r} has no loss. Expected a loss to minimise. Call "
             "`model.compile(loss=...)`, override `compute_loss`, or use `add_loss` in a layer."
         )
     _refuse_own_metrics(model, traced.forward)

@@ -50,7 +50,7 @@ def _refuse_optimizer(model: keras.Model) -> None:
         if kind in pure.REFUSED_OPTIMIZERS:
             reason, instead = pure.REFUSED_OPTIMIZERS[kind]
             raise KerasdistError(
-                f"Received the optimizer {kind!r}. Expected another one: {reason}. Use {instead!r}."
+                f"kerasdist does not support the optimizer {kind!r}: {reason}. Use {instead!r}."
             )
         if optimizer.gradient_accumulation_steps:
             steps = optimizer.gradient_accumulation_steps
@@ -97,9 +97,8 @@ def refuse_stateful(model: keras.Model, shards: int) -> None:
             continue
         if shards == 1 and layer.states is None:
             raise KerasdistError(
-                f"The layer {layer.name!r} with `stateful=True` is not built: its state needs the "
-                "batch size. Expected a model that knows it. Begin the model with "
-                "`keras.Input(batch_shape=(batch_size, ...))`."
+                f"The layer {layer.name!r} has `stateful=True`, so the model must know the batch "
+                "size. Start it with `keras.Input(batch_shape=(batch_size, ...))`."
             )
         if shards > 1:
             raise KerasdistError(

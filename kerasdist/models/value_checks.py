@@ -44,8 +44,9 @@ class Labels:
         leaves = keras.tree.flatten(y)
         if self.number >= len(leaves):
             raise KerasdistError(
-                f"Received {len(leaves)} targets for a model whose output number {self.number} "
-                "(from 0) has a loss. Expected a target for each such output. Add the targets."
+                f"The data has too few targets ({len(leaves)}): output {self.number}, counted from "
+                "0, also has a loss. Expected one target for each output with a loss. Add the "
+                "missing targets to the data."
             )
         return leaves[self.number]
 

@@ -207,7 +207,7 @@ def check_ends(stream: Stream, name: str, argument: str) -> None:
     """Endless data needs a number of steps."""
     if stream.is_endless:
         raise KerasdistError(
-            f"Received `{name}` that never ends, without `{argument}`. Expected a number of steps. "
+            f"`{name}` never ends and `{argument}` is missing. Expected a number of steps. "
             f"Give for example `{argument}=1000`."
         )
 

@@ -49,7 +49,7 @@ def test_an_empty_data_set(data, not_compiled):
 
 def test_an_empty_data_set_of_unknown_size():
     data = dataset(X, Y).filter(lambda x, y: False)
-    assert "without a batch in pass 1" in refusal(regressor(), data)
+    assert "gave no batch in pass 1" in refusal(regressor(), data)
 
 
 @pytest.mark.parametrize(

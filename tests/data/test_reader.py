@@ -246,7 +246,7 @@ def test_a_provider_that_ends_at_once_in_its_second_epoch_gets_a_clear_error():
         def get_batch_data(self):
             return super().get_batch_data() if self.calls < 4 else None
 
-    with pytest.raises(kerasdist.KerasdistError, match="without a batch in pass 2") as caught:
+    with pytest.raises(kerasdist.KerasdistError, match="gave no batch in pass 2") as caught:
         kerasdist.fit(make_model(), Once(), epochs=2, progress=False)
     assert "Expected at least one" in str(caught.value)
 

@@ -126,8 +126,9 @@ def test_evaluation_and_prediction_keep_the_order():
         ({"frames": [np.zeros((2, 3)), np.zeros((2, 4))]}, r"\(length, \*\(3,\)\) and float64"),
         ({"frames": [np.array(["a"])]}, "Expected numbers"),
         ({"a": [np.zeros(2)], "b": [np.zeros(3)]}, "example 0 with 2 steps of 'a' and 3 of 'b'"),
-        ({"frames": examples(), "length": LENGTHS}, "without 'length'"),
-        ([examples()], "`fields` of list"),
+        ({"frames": examples(), "length": LENGTHS}, "a field with the name 'length'.*Rename"),
+        ([examples()], "`fields` of type list.*Expected a dict"),
+        ({}, "`fields={}`.*at least one sequence"),
     ],
 )
 def test_wrong_fields(fields, message):

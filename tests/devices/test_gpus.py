@@ -84,7 +84,7 @@ def test_after_tensorflow_has_started_it_is_too_late(two, monkeypatch):
         raise RuntimeError("Physical devices cannot be modified")
 
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", too_late)
-    with pytest.raises(KerasdistError, match="after TensorFlow had started: Physical devices"):
+    with pytest.raises(KerasdistError, match="before TensorFlow starts: Physical devices"):
         gpus.set_memory(True, None)
 
 

@@ -56,7 +56,7 @@ def test_devices_by_number_index_and_name(devices, names):
         ([0, None], "item None"),
         (["cpu"], "item 'cpu'"),
         ("gpus", "Did you mean 'gpu'"),
-        ("GPU:0", "no device 'GPU:0'.*the devices here are CPU:0, .*CPU:5.*--soft-placement"),
+        ("GPU:0", "no device 'GPU:0'.*this machine has CPU:0, .*CPU:5.*--soft-placement"),
         ("gpu", "no device 'GPU:0'"),
         ([7], r"no device 'CPU:7'.*kerasdist.logical_cpus\(8\)"),
         ("CPU:9", "no device 'CPU:9'"),

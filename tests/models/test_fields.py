@@ -91,12 +91,12 @@ def test_a_missing_field_is_named_with_those_there_are(lost, role, meant):
 
 def test_a_wrong_number_of_positions_is_refused():
     message = refusal(read, Pair(), (1, 2, 3, 4, 5, 6))
-    assert "batches of 6 positions" in message
+    assert "a tuple of 6 items" in message
     assert "Expected 5" in message
     assert "left, right, sum, product, importance" in message
-    assert "batches of 1 positions" in refusal(read, Pair(), 1)
+    assert "a tuple of 1 item." in refusal(read, Pair(), 1)
     message = refusal(read, keras.Sequential(), (1, 2, 3, 4))
-    assert "batches of 4 positions" in message
+    assert "a tuple of 4 items" in message
     assert "`(x, y, sample_weight)`" in message
 
 

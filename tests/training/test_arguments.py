@@ -53,12 +53,12 @@ def test_a_generator_that_can_be_read_once_for_two_epochs(not_compiled):
 def test_data_that_never_ends(not_compiled):
     endless = dataset(X, Y).repeat()
     message = refusal(regressor(), endless)
-    assert "`data` that never ends" in message
+    assert "`data` never ends" in message
     assert "`steps_per_epoch=1000`" in message
     message = refusal(regressor(), (X, Y), validation_data=endless.batch(5))
-    assert "`validation_data` that never ends, without `validation_steps`" in message
+    assert "`validation_data` never ends and `validation_steps` is missing" in message
     for function in (kerasdist.evaluate, kerasdist.predict):
-        with pytest.raises(kerasdist.KerasdistError, match="never ends, without `steps`"):
+        with pytest.raises(kerasdist.KerasdistError, match="never ends and `steps` is missing"):
             function(regressor(), endless.batch(5))
 
 

@@ -37,11 +37,21 @@ class Sequences:
     def __init__(
         self, fields: Mapping[str, Any], *, length: str = "length", group: int = 8
     ) -> None:
-        if not isinstance(fields, Mapping) or not fields or length in fields:
-            what = sorted(fields) if isinstance(fields, Mapping) else type(fields).__name__
+        if not isinstance(fields, Mapping):
             raise KerasdistError(
-                f"Received `fields` of {what}. Expected a dict of fields, without {length!r}: "
-                "kerasdist adds that one. Rename the field, or pass another name as `length`."
+                f"Received `fields` of type {type(fields).__name__}. Expected a dict. Give each "
+                'field a name: `{"frames": [...], "label": [...]}`.'
+            )
+        if not fields:
+            raise KerasdistError(
+                "Received `fields={}`. Expected at least one sequence. Pass for example "
+                '`{"frames": [...], "label": [...]}`.'
+            )
+        if length in fields:
+            raise KerasdistError(
+                f"Received a field with the name {length!r}, but kerasdist adds a field of this "
+                "name with the length of each example. Expected another name. Rename your field, "
+                "or pass another name as `length`."
             )
         if isinstance(group, bool) or not isinstance(group, int) or group < 1:
             raise KerasdistError(

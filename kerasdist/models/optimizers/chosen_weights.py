@@ -58,7 +58,7 @@ class _Choosing(keras.optimizers.Optimizer):
     ) -> None:
         raise KerasdistError(
             "`exclude_from_weight_decay` was called, but this optimizer chooses the weights by "
-            f"`weight_decay_on={self.weight_decay_on!r}`. Only one of both can be used. Name the "
+            f"`weight_decay_on={self.weight_decay_on!r}`. Use only one of the two. Name the "
             "weights that decay in `weight_decay_on`."
         )
 

@@ -224,5 +224,6 @@ def count_steps(
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise KerasdistError(
-            f"Received `{name}={value!r}`. Expected a whole number of at least 1. Correct it."
+            f"Received `{name}={value!r}`. Expected a whole number of at least 1. Check where "
+            f"the value of `{name}` comes from."
         )

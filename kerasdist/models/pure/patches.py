@@ -73,9 +73,9 @@ class Shard:
         known = () if self.global_denominators is None else self.global_denominators
         if self.is_step and not self.is_whole and index >= len(known):
             raise KerasdistError(
-                "A loss divides by something else than the number of examples, but did not do so "
-                "when the model was checked. Expected the same loss for every batch. Use "
-                "`devices=1, shards=1`, or a mean over examples."
+                "A loss is not a mean over examples for this batch, although it was when the model "
+                "was checked. On several shards, the loss must be computed in the same way for "
+                "every batch. Use a mean over examples, or `devices=1, shards=1`."
             )
         if self.global_denominators is None:
             return tf.ones((), denominator.dtype)

@@ -101,8 +101,8 @@ class Recovery:
             self._warn(f"skipped the checkpoint {path.name}: {reason}")
         if found is None and self._store.skipped:
             raise KerasdistError(
-                f"All checkpoints of the run are damaged, in {self._store.folder}. Expected at "
-                "least one that verifies. Start a new run with `--no-resume` or another `run_dir`; "
+                f"All checkpoints of the run are damaged, in {self._store.folder}: none of them "
+                "passes its checksum. Start a new run with `--no-resume` or another `run_dir`; "
                 "nothing here was changed."
             )
         if found is None:

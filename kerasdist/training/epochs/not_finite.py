@@ -49,8 +49,8 @@ def error(step: int, outcome: Outcome) -> DivergedError:
     where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
     return DivergedError(
         f"Step {step} is not finite: its loss is {outcome.loss:g}, and the first bad value is in "
-        f"the {outcome.not_finite[0]}{where}. Expected finite numbers; nothing of this step was "
-        "written. Lower the learning rate, set `clip_norm`, or look at the batch.",
+        f"the {outcome.not_finite[0]}{where}. The weights are as they were before this "
+        "step. Lower the learning rate, set `clip_norm`, or check the batch.",
         step=step,
         names=outcome.not_finite,
     )
