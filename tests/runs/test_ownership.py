@@ -254,7 +254,7 @@ def test_after_the_end_a_lost_folder_stays_lost(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# Folders that are none of ours.
+# Folders that do not belong to the repository.
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "foreign folder", "file"])
