@@ -23,7 +23,7 @@ def test_a_device_that_does_not_exist(devices, missing, not_compiled):
 def test_devices_that_mean_nothing(devices, not_compiled):
     message = refusal(regressor(), (X, Y), devices=devices)
     assert f"`devices={devices!r}`" in message
-    assert "the devices here are CPU:0, CPU:1" in message
+    assert "this machine has CPU:0, CPU:1" in message
 
 
 def test_soft_placement_takes_the_nearest_device():
