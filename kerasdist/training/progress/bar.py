@@ -49,8 +49,8 @@ def rate_text(examples_per_second: float) -> str:
 class Progress:
     """How far a training is. The time left follows from recent steps and the last validation.
 
-    `epochs`, `steps` and `epoch_steps` are the plan, as far as it is known. `logs` holds the metrics
-    to show: `Watch.training` in watch.py says how they are read.
+    `epochs`, `steps` and `epoch_steps` are the plan, as far as it is known. `logs` holds the
+    metrics to show: `Watch.training` in watch.py says how they are read.
     """
 
     def __init__(
