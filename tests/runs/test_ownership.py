@@ -212,6 +212,8 @@ def test_the_command_leaves_a_folder_alone_that_takes_the_place(tmp_path, fit_co
     run = tmp_path / "run"
 
     def replace():
+        wait_until(saved(run, 8))  # Otherwise the saver makes the folder again in between.
+        time.sleep(0.2)  # for the saver's last sync
         run.rename(tmp_path / "moved")
         run.mkdir()
         (run / "result.json").write_text("foreign")
