@@ -116,7 +116,7 @@ def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:
 def unusable_gpus(
     visible: Sequence[Any] | None = None, has_driver: Callable[[], bool] | None = None
 ) -> str | None:
-    """Says how to fix a GPU that TensorFlow cannot use; None if there is no such GPU.
+    """Says how to fix a GPU that TensorFlow cannot use; None if nothing is wrong.
 
     Args:
         visible: The GPUs that TensorFlow sees. The default asks TensorFlow.

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.errors import InexactLossError
+from kerasdist.errors import InexactLossError, RunFailedError
 from kerasdist.runs.trained_model import weights_sha256
 
 RANDOM = np.random.default_rng(8)
@@ -306,3 +306,12 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
     found = kerasdist.evaluate(saved, (X, CLASSES), batch_size=8)
     assert found["accuracy"] == pytest.approx(result["val_accuracy"], rel=1e-5)
     assert found["loss"] == pytest.approx(result["val_loss"], rel=1e-5)
+
+
+def test_an_error_after_the_start_is_a_failed_run(regression, tmp_path):
+    """The command line exits with 1 for it, keeps the folder, and says why in result.json."""
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    options = {"run_dir": tmp_path / "run", "monitor": "val_los", "progress": False}
+    with pytest.raises(RunFailedError, match="Expected one of loss"):
+        kerasdist.fit(model, regression, batch_size=8, **options)
