@@ -23,7 +23,7 @@ def first_foreign(config: Any, modules: Collection[str] = ()) -> str | None:
         modules: Top-level modules that are allowed besides Keras.
 
     Returns:
-        A description for a message, or None if it has none.
+        A description for a message, or None if the file names nothing foreign.
 
     Example:
         >>> first_foreign({"module": "keras.layers", "class_name": "Dense", "config": {}})
