@@ -7,6 +7,11 @@ from dataclasses import dataclass
 os.environ["KERASDIST_LOGICAL_CPUS"] = "6"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+if int(os.environ.get("KERASDIST_FAKE_GPUS", "0")):
+    from tests.gpu import fake_gpu
+
+    fake_gpu.load()  # Then `devices=2` means two of them.
+
 import keras
 import numpy as np
 import pytest

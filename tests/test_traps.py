@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.devices.placement import Placement, place
-from kerasdist.engine import sums
+from kerasdist.engine import reductions
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import session
 from kerasdist.training.progress import watch
@@ -332,8 +332,8 @@ def test_t19_sums_over_replicas_are_right_for_every_number(replicas, fixed_order
     def replica():
         context = tf.distribute.get_replica_context()
         own = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1
-        (total,) = sums.over_replicas(
-            [tf.stack([own, 10 * own])], replicas, fixed_order=fixed_order
+        (total,) = reductions.over_replicas(
+            [tf.stack([own, 10 * own])], placement, fixed_order=fixed_order
         )
         return total
 

@@ -17,6 +17,9 @@ from kerasdist.devices.names import Devices, logical_cpus_for, resolve_names
 from kerasdist.devices.worker import Workers
 from kerasdist.errors import KerasdistError
 
+# The device of this process that reads data and decides. It is next to each of its GPUs.
+HOST = "CPU:0"
+
 # Row and shard numbers are Python's, or tensors inside compiled functions.
 WholeNumber: TypeAlias = int | tf.Tensor
 
@@ -84,6 +87,17 @@ class Placement:
         return len(self.names) * (self.workers.num_workers if self.workers is not None else 1)
 
     @property
+    def replicas(self) -> range:
+        """The numbers of the replicas of this process."""
+        first = 0 if self.workers is None else self.workers.cluster.index * len(self.names)
+        return range(first, first + len(self.names))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of this process as `tf.device` takes them, also in a cluster of workers."""
+        return self.names if self.workers is None else self.workers.devices
+
+    @property
     def titles(self) -> tuple[str, ...]:
         """Names of the devices of all workers."""
         return self.names if self.workers is None else self.workers.titles
@@ -138,15 +152,10 @@ class Placement:
         """Whether each device has a copy of the state."""
         return self.strategy is not None and not self.shares_memory
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """The engine creates its variables inside this scope."""
-        if self.strategy is not None:
-            with self.strategy.scope():
-                yield
-        else:
-            with tf.device(self.names[0]):
-                yield
+    @property
+    def has_parts(self) -> bool:
+        """Whether a replica gets a part of each batch, with its place in the whole batch."""
+        return self.workers is not None or self.is_gpu
 
 
 def place(devices: Devices = "auto", *, soft: bool = False) -> Placement:
@@ -166,14 +175,10 @@ def place(devices: Devices = "auto", *, soft: bool = False) -> Placement:
         return Placement(names, joined.strategy, joined)
     if len(names) == 1:
         return Placement(names, None)
-    if names[0].startswith("GPU"):
-        # Not the default collectives: they abort the process if strategies with different numbers
-        # of devices follow each other (TF 2.21).
-        reduction: tf.distribute.CrossDeviceOps = tf.distribute.NcclAllReduce()
-    else:
-        # Half the latency of collectives on CPUs. Not HierarchicalCopyAllReduce: it returned a
-        # wrong sum on three devices (TF 2.21).
-        reduction = tf.distribute.ReductionToOneDevice()
+    # The engine adds up with copies between the devices (`engine/sums.py`). The strategy would use
+    # this for what the engine does not add up, and its default are collectives: they abort the
+    # process if strategies with different numbers of devices follow each other (TF 2.21).
+    reduction = tf.distribute.ReductionToOneDevice()
     # Adding the same filter again has no effect.
     logging.getLogger("tensorflow").addFilter(_is_worth_showing)
     return Placement(names, tf.distribute.MirroredStrategy(list(names), reduction))

@@ -90,6 +90,14 @@ def fail_other_workers(message: str) -> None:
     context.context().report_error_to_cluster(tf.errors.ABORTED, message)
 
 
+def gather_rows(strategy: tf.distribute.Strategy, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The rows of all replicas on each replica. Called where all replicas meet (`merge_call`).
+
+    `ReplicaContext.all_gather` does the same, but TensorFlow keeps its gradient function for ever.
+    """
+    return strategy.extended._batch_gather_to([(value, value) for value in values], axis=0)
+
+
 @contextlib.contextmanager
 def chosen_worker_devices(choose: Callable[[], tuple[str, ...]]) -> Iterator[None]:
     """`MultiWorkerMirroredStrategy` takes the devices that `choose` names, when made in this block.

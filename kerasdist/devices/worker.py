@@ -62,6 +62,12 @@ class Workers:
         return self.cluster.num_workers
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of this worker as `tf.device` takes them."""
+        task = f"/job:worker/replica:0/task:{self.cluster.index}"
+        return tuple(f"{task}/device:{name}" for name in self.names)
+
+    @property
     def titles(self) -> tuple[str, ...]:
         """Names of the devices of all workers."""
         return tuple(f"worker {i} {name}" for i in range(self.num_workers) for name in self.names)

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.rows import Rows
-from kerasdist.devices.placement import Placement
-from kerasdist.engine import compiled_loop, finite, observations, sums, updates
+from kerasdist.devices.placement import HOST, Placement
+from kerasdist.engine import compiled_loop, finite, observations, reductions, sums, updates
 from kerasdist.engine.compiled_loop import (
     END_OF_DATA,
     NOT_FINITE,
@@ -28,11 +28,12 @@ from kerasdist.engine.compiled_loop import (
     StepResult,
     over_batches,
 )
+from kerasdist.engine.device_batches import DeviceBatches, Staged
 from kerasdist.engine.inference_steps import evaluate_step, predict_step
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Number
-from kerasdist.engine.state import Start, State, Values
+from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.models import pure
 
@@ -64,10 +65,13 @@ class Engine:
             settings,
             on_cpu=not placement.is_gpu,
             is_joined=self.vectors is not None,
+            is_packed=self._is_packed(),
         )
+        self._sent_to_train, self._sent_to_test = self._device_batches(), self._device_batches()
         self._parts = self._step_parts()
         self.train_loop = compiled_loop.compiled(self._train_loop)
         self.observed_step = compiled_loop.compiled(self._observed_step)
+        self.fetch = compiled_loop.compiled(self._fetch)
         self.test_loop = compiled_loop.compiled(self._test_loop)
         self.predict_loop = compiled_loop.compiled(self._predict)
 
@@ -86,6 +90,26 @@ class Engine:
         with tf.device(placement.names[0]):
             return pure.join(self.model.optimizer, roles)
 
+    def _is_packed(self) -> bool:
+        """Whether the terms of a step are packed into few vectors.
+
+        That saves operations, but it takes memory, which is scarce on GPUs.
+        """
+        is_large = self.placement.is_gpu and not self.state.is_small
+        return self.vectors is not None or (self.settings.shards > 1 and not is_large)
+
+    def _device_batches(self) -> DeviceBatches | None:
+        """Sends batches to GPUs ahead of time. CPUs take them where they are."""
+        if not self.placement.is_gpu:
+            return None
+        settings = self.settings
+        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.gather_metrics)
+
+    def _times_input(self) -> bool:
+        """On GPUs, TensorFlow has no clock in deterministic runs (2.21)."""
+        settings = self.settings
+        return settings.times_input and not (settings.deterministic and self.placement.is_gpu)
+
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
         deterministic = self.settings.deterministic
@@ -103,7 +127,7 @@ class Engine:
             state=self.state,
             functions=self.functions,
             add_up_shards=add_up_shards,
-            reduction=sums.reduction(self.placement, fixed_order=deterministic),
+            reduction=reductions.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
         )
 
@@ -116,6 +140,8 @@ class Engine:
         if self.vectors is not None:
             vectors = updates.Optimizer.of(self.vectors.optimizer, self.vectors.roles, settings)
             weights = updates.VectorUpdate(vectors, plain, state)
+        elif state.is_updated_in_place:
+            weights = updates.InPlaceUpdate(optimizer, state)
         update = updates.StepUpdate(roles, optimizer, weights, self._parts.metrics)
         return partial(train_step, self._parts, update, finite.writer(state))
 
@@ -136,13 +162,15 @@ class Engine:
 
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""
-        *results, waited, rate = self.train_loop(batches, tf.constant(num_steps, tf.int64))
+        source = _sent(self._sent_to_train, batches)
+        *results, waited, staged, rate = self.train_loop(source, _on_host(num_steps))
+        _keep(self._sent_to_train, staged)
         return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
 
     def train_observed(self, batches: Source) -> Outcome:
         """Runs one step as `train` does, and returns what a summary shows of it."""
         began = time.perf_counter()
-        found = compiled_loop.next_batch(batches)
+        found = self._next_batch(batches)
         if found is None:
             return Outcome(0, 0, END_OF_DATA, 0.0)
         waited = time.perf_counter() - began
@@ -183,9 +211,9 @@ class Engine:
 
     def test(self, batches: Source, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches. The weights do not change."""
-        steps, examples, status, *_ = self.test_loop(
-            batches, tf.constant(num_steps, tf.int64), use_ema
-        )
+        source = _sent(self._sent_to_test, batches)
+        steps, examples, status, *_, staged = self.test_loop(source, _on_host(num_steps), use_ema)
+        _keep(self._sent_to_test, staged)
         return Outcome(int(steps), int(examples), int(status), float("nan"))
 
     def predict(self, batch: Any) -> Any:
@@ -200,11 +228,34 @@ class Engine:
         workers = self.placement.workers
         return own if workers is None else keras.tree.map_structure(workers.join_rows, own)
 
+    def close(self) -> None:
+        """Frees what waits on GPUs for the next step: batches, and copies of the state."""
+        for sent in (self._sent_to_train, self._sent_to_test):
+            if sent is not None:
+                sent.clear()
+        self.state.free_copies()
+
+    def _next_batch(self, batches: Source) -> Any | None:
+        """What the observed step takes its batch from; None at the end."""
+        sent = self._sent_to_train
+        if sent is None:
+            return compiled_loop.next_batch(batches)
+        found = sent.source(batches)
+        if int(found.count) == 0:
+            found = found._replace(count=self.fetch(found))
+        sent.keep(_on_host(0))
+        return found if int(found.count) > 0 else None
+
+    def _fetch(self, found: Staged) -> tf.Tensor:
+        return self._sent_to_train.fetch(found.iterator)
+
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run = partial(self._train_batch, self._training())
         with pure.patched():
-            source, timed = self._source(batches), self.settings.times_input
-            results = over_batches(source, num_steps, run, times_input=timed)
+            source, timed = self._source(batches), self._times_input()
+            results = over_batches(
+                source, num_steps, run, times_input=timed, on_devices=self._sent_to_train
+            )
             values = self.state.first("optimizer")
             return *results, compiled_loop.last_learning_rate(
                 self.model.optimizer, self.roles.optimizer, values
@@ -227,7 +278,10 @@ class Engine:
             return result, observer.look(replica, batch, start, details)
 
         with pure.patched():
-            batch = compiled_loop.first_of(self._source(found))
+            if isinstance(found, Staged):
+                batch = self._sent_to_train.take(found.iterator.element_spec, found.count)
+            else:
+                batch = compiled_loop.first_of(self._source(found))
             results = self._run(run, batch, self.state.start)
         status, count, loss, _ = results[0][0]
         flags = self._flags([result.flags for result, _ in results])
@@ -244,12 +298,17 @@ class Engine:
         start = partial(self.state.start_without_update, use_ema=use_ema)
         with pure.patched():
             return over_batches(
-                self._source(batches), num_steps, lambda batch: self._run(step, batch, start)[0]
+                self._source(batches),
+                num_steps,
+                lambda batch: self._run(step, batch, start)[0],
+                on_devices=self._sent_to_test,
             )
 
     def _predict(self, batch: Any) -> tuple[tuple[Any, tf.Tensor], ...]:
         with pure.patched():
             step = partial(predict_step, self._parts)
+            if self.placement.is_gpu:
+                batch = DeviceBatches(self.placement, self.placement.num_replicas).parts(batch)
             return self._run(step, batch, self.state.start_without_update)
 
     def _source(self, batches: Source) -> Source:
@@ -265,27 +324,47 @@ class Engine:
         self,
         step: Callable[[Number, Any, Start], Any],
         batch: Any,
-        start: Callable[[Values], Start],
+        start: Callable[..., Start],
     ) -> tuple[Any, ...]:
         """`step(replica, batch, start)` on every replica. Returns the result of each."""
-        strategy = self.placement.strategy
+        placement, strategy = self.placement, self.placement.strategy
+        parts = batch if placement.is_gpu else [batch] * len(placement.names)
         if strategy is None:
-            with tf.device(self.placement.names[0]):
-                return (step(0, batch, start(self.state.read())),)
+            with tf.device(placement.names[0]):
+                return (step(0, parts[0], start(self.state.read())),)
         stored = None
-        if self.placement.shares_memory:  # There is one state: read it once for all replicas.
-            with tf.device(self.placement.names[0]):
+        if placement.shares_memory:  # There is one state: read it once for all replicas.
+            with tf.device(placement.names[0]):
                 stored = self.state.read()
 
-        def on_replica(batch: Any) -> Any:
+        def on_replica() -> Any:
             pure.use_global_seed_generator(self._seed_generator)
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return step(replica, batch, start(stored or self.state.read()))
+            place = placement.replicas.index(int(tf.get_static_value(replica)))
+            if stored is not None:
+                return step(replica, parts[place], start(stored))
+            if placement.is_gpu:
+                replica = placement.replicas[place]
+            return step(replica, parts[place], start(self.state.read(place), place))
 
-        results = strategy.run(on_replica, args=(batch,))
+        results = strategy.run(on_replica)
         columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
         return tuple(
             # A value that all replicas share comes only once.
             tf.nest.pack_sequence_as(results, [column[i % len(column)] for column in columns])
-            for i in range(len(self.placement.names))
+            for i in range(len(placement.names))
         )
+
+
+def _on_host(number: int) -> tf.Tensor:
+    with tf.device(HOST):
+        return tf.constant(number, tf.int64)
+
+
+def _sent(batches: DeviceBatches | None, source: Source) -> Source:
+    return source if batches is None else batches.source(source)
+
+
+def _keep(batches: DeviceBatches | None, staged: tf.Tensor) -> None:
+    if batches is not None:
+        batches.keep(staged)

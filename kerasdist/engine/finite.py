@@ -25,8 +25,13 @@ class Check:
     flags: Callable[[], tf.Tensor]
 
 
-def check(totals: Totals, sums: Sums, terms: Terms, start: Start) -> Check:
-    """Checks everything that the update uses: packed sums as vectors, if they are at hand."""
+def check(
+    totals: Totals, sums: Sums, terms: Terms, start: Start, own_flags: tf.Tensor | None = None
+) -> Check:
+    """Checks everything that the update uses: packed sums as vectors, if they are at hand.
+
+    With `own_flags`, the check does not hold on to the sums of the replica.
+    """
     tensors, vectors, groups = totals.checked, totals.packed, None
     if vectors is None:
         groups = _groups(tensors)
@@ -35,6 +40,8 @@ def check(totals: Totals, sums: Sums, terms: Terms, start: Start) -> Check:
     finite = all_of[0] if len(all_of) == 1 else tf.reduce_all(tf.stack(all_of))
 
     def flags() -> tf.Tensor:
+        if own_flags is not None:
+            return own_flags[tf.newaxis]
         if totals.packed is not None and terms.is_small:
             return terms.flags(sums.of_replicas, len(tensors))
         if sums.is_of_one_replica:
@@ -43,6 +50,11 @@ def check(totals: Totals, sums: Sums, terms: Terms, start: Start) -> Check:
         return tf.stack([_flags(part.checked) for part in parts])
 
     return Check(finite, flags)
+
+
+def own_flags(own: Sequence[tf.Tensor], terms: Terms, start: Start) -> tf.Tensor:
+    """Which tensors are finite in the sums of this replica."""
+    return _flags(terms.split(own, start.inputs.variables).checked)
 
 
 # Numbers and sizes of some tensors, and a vector that holds them.

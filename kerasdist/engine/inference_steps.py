@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.engine.compiled_loop import REACHED, StepResult
+from kerasdist.engine.reductions import of_denominators
 from kerasdist.engine.shards import Cut, Number
 from kerasdist.engine.state import Start
-from kerasdist.engine.sums import Sums, of_denominators
+from kerasdist.engine.sums import Sums
 from kerasdist.engine.train_step import StepParts
 from kerasdist.models.fields import Example, read
 
@@ -25,13 +26,21 @@ def evaluate_step(
     settings, functions = parts.settings, parts.functions
 
     # Read and cut the batch, as in training.
-    batch, span = (batch, None) if parts.placement.workers is None else batch
+    batch, span = batch if parts.placement.has_parts else (batch, None)
     example = read(parts.model, batch)
     known = not settings.deterministic
-    cut = Cut(example, settings.shards, parts.placement, replica, span, known=known)
+    cut = Cut(
+        example,
+        settings.shards,
+        parts.placement,
+        replica,
+        span,
+        is_whole=settings.gather_metrics,
+        known=known,
+    )
     count = settings.num_test_denominators
     of_shard = partial(functions.test_denominators, start.inputs)
-    denominators = of_denominators(cut, of_shard, count) if count else None
+    denominators = of_denominators(cut, of_shard, count, parts.placement) if count else None
 
     # Run the forward pass of each shard, and add up the results.
     run_shard = cut.each(partial(functions.test, start.inputs), denominators)
@@ -41,7 +50,7 @@ def evaluate_step(
     def finish(sums: Sums) -> tf.Tensor:
         deltas, changed = functions.evaluation_terms.split(sums.totals, start.inputs.variables)
         metrics = parts.metrics.new_values(start, deltas, example, sums.rows)
-        written = parts.state.assign({"metrics": metrics}, start.stored)
+        written = parts.state.assign({"metrics": metrics}, start)
         written += parts.state.assign_changed(changed, start, with_weights=not use_ema)
         with tf.control_dependencies(written):
             return tf.constant(REACHED) + 0
@@ -56,7 +65,7 @@ def predict_step(
 ) -> tuple[Any, tf.Tensor]:
     """The outputs for this replica's shard, and how many of their rows count."""
     # Read and cut the batch. Targets are not needed.
-    batch, span = (batch, None) if parts.placement.workers is None else batch
+    batch, span = batch if parts.placement.has_parts else (batch, None)
     example = read(parts.model, batch, need_targets=False)
     example = Example(example.args, example.x, None, None)
     cut = Cut(example, parts.placement.num_replicas, parts.placement, replica, span)

@@ -91,7 +91,7 @@ class Observer:
         return seen | self._of_optimizer(start)
 
     def _of_replica(self, replica: Number, batch: Any, own_loss: tf.Tensor) -> dict[str, Any]:
-        batch, span = (batch, None) if self.placement.workers is None else batch
+        batch, span = batch if self.placement.has_parts else (batch, None)
         count = tf.shape(leaves(read(self.model, batch).args)[0], out_type=tf.int64)[0]
         count, offset = (count, 0) if span is None else (span[0], span[1])
         # The rows of this replica's shards, which are neighbours.

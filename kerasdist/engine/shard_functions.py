@@ -68,6 +68,7 @@ class ShardFunctions:
         *,
         on_cpu: bool,
         is_joined: bool,
+        is_packed: bool,
     ):
         self._model, self._roles = model, roles
         self._seed, self._on_cpu = settings.seed, on_cpu
@@ -76,7 +77,7 @@ class ShardFunctions:
         self.terms = Terms(
             roles,
             StateTerms(roles, settings.state_rules),
-            packed=settings.shards > 1 or is_joined,
+            packed=is_packed,
             joined=is_joined,
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)

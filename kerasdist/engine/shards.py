@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement
+from kerasdist.devices.placement import HOST, Placement
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
 
@@ -82,11 +83,12 @@ class Cut:
     example and counts nothing.
 
     Args:
-        example: The batch, or this worker's part of it.
+        example: The batch, or the part of it that this worker or this GPU has.
         shards: The number of shards of the whole batch.
         placement: The devices.
         replica: The number of this replica.
-        span: For a worker's part: the size of the whole batch, and the part's first row in it.
+        span: For a part: the size of the whole batch, and the part's first row in it.
+        is_whole: Whether a part for a GPU has all rows of the batch.
         known: Whether to use the batch size while tracing, where it is known. That saves
             operations, but rounds differently. Shards in a loop cannot use it, so it must be off
             where bits must not depend on who runs a shard.
@@ -100,20 +102,23 @@ class Cut:
         replica: Number,
         span: tf.Tensor | None = None,
         *,
+        is_whole: bool = False,
         known: bool = False,
     ):
+        self._is_whole = is_whole
         self.example = example
+        self._is_gpu = placement.is_gpu
         self._size = leaves(example.args)[0].shape[0] if known and span is None else None
         if span is None:
             self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
             self._first_row = tf.constant(0, tf.int64)
         else:
-            self.num_global, self._first_row = span[0], span[1]
+            with self._where():
+                self.num_global, self._first_row = span[0], span[1]
         self.shards = shards
         self.num_replicas = placement.num_replicas
         self.per_replica = shards // self.num_replicas
         self._first = replica * self.per_replica
-        self._on_host = placement.is_gpu
 
     def each(
         self,
@@ -129,23 +134,30 @@ class Cut:
         example = self.example
         if self.shards == 1:
             parts = (example.args, example.y, example.sample_weight)
-            return Piece(tf.convert_to_tensor(index), *parts, None, self.num_global, denominators)
-        rows = self._rows(index)
+            with self._where():
+                number = tf.convert_to_tensor(index)
+            return Piece(number, *parts, None, self.num_global, denominators)
+        with self._where():
+            rows = self._rows(index)
+        # The part of a GPU has the rows of its shards only.
+        is_cut = self._is_gpu and self.per_replica == 1 and not self._is_whole
 
         def slice_rows(tensor: tf.Tensor | None) -> tf.Tensor | None:
-            if tensor is None:
-                return None
-            if self._on_host:  # Only the slice is copied to the GPU.
-                with tf.device("CPU:0"):
-                    return tensor[rows.begin : rows.begin + rows.size]
+            if tensor is None or is_cut:
+                return tensor
             return tensor[rows.begin : rows.begin + rows.size]
 
         args, y, weights = (
             tf.nest.map_structure(slice_rows, part)
             for part in (example.args, example.y, example.sample_weight)
         )
-        index = tf.convert_to_tensor(index)
+        with self._where():
+            index = tf.convert_to_tensor(index)
         return Piece(index, args, y, weights, rows.num_counted, rows.num_global, denominators)
+
+    def _where(self) -> contextlib.AbstractContextManager[Any]:
+        """Rows are counted on the host: GPUs slice by numbers that the host gives them."""
+        return tf.device(HOST) if self._is_gpu else contextlib.nullcontext()
 
     def _rows(self, index: Number) -> _Range:
         """Numbers if both the batch size and the index are known while tracing, else tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,8 +60,8 @@ class Counters:
 class Start:
     """The values that a step starts from, on one replica.
 
-    `stored` has them as the state stores them. `trainable` and `optimizer` have one value for each
-    variable of the model and of its optimizer.
+    `stored` has them as the state stores them, in the copy with the number `copy`. `trainable` and
+    `optimizer` have one value for each variable of the model and of its optimizer.
     """
 
     stored: Values
@@ -68,6 +69,7 @@ class Start:
     step: tf.Tensor
     optimizer: Tensors = ()
     scale: tf.Tensor | None = None
+    copy: int = 0
 
     @property
     def inputs(self) -> Inputs:
@@ -78,8 +80,9 @@ class State:
     """The state of a built, compiled model: values by role.
 
     On one device, and on several that share memory, it consists of the caller's own variables, or
-    of vectors of them if they are `joined`. Otherwise it is a copy on each device, made in the
-    strategy's scope. `write_back` and `refresh` copy values to and from the caller's objects.
+    of vectors of them if they are `joined`. Otherwise there is a copy on each device. The first one
+    consists of the caller's own variables, if they are on that device: memory is scarce there.
+    `write_back` and `refresh` copy values to and from the caller's objects.
     """
 
     def __init__(
@@ -92,24 +95,23 @@ class State:
         joined: pure.Joined | None = None,
     ):
         self._model, self._roles, self._placement = model, roles, placement
-        self._is_mirrored = placement.has_copies
+        self._devices = placement.devices if placement.has_copies else placement.devices[:1]
         self._owners = {role: roles.natives(role) for role in ROLES}
         self._groups = {
             role: joined.numbers[role] if joined else [[i] for i in range(len(owners))]
             for role, owners in self._owners.items()
         }
         stored = joined.roles if joined else roles
-        self._variables = {role: self._place(stored.natives(role)) for role in ROLES}
-        self._variables["ema"] = self._copy(stored.natives("trainable") if with_ema else [])
+        self._copies = {role: self._place(stored.natives(role)) for role in ROLES}
+        self._copies["ema"] = self._copy(stored.natives("trainable") if with_ema else [])
         self._owners["ema"] = self._owners["trainable"] if with_ema else []
         self._groups["ema"] = self._groups["trainable"] if with_ema else []
-        self._copies = {
-            role: [self._copies_of(v) for v in variables]
-            for role, variables in self._variables.items()
-        }
         if joined:
             self.refresh()
             self._put("ema", self._owners["ema"])
+        if placement.workers is not None:
+            _, arrays = placement.workers.arrays_of_chief(None, self.snapshot())
+            self.restore(arrays)
 
     @cached_property
     def counters(self) -> Counters:
@@ -119,15 +121,25 @@ class State:
     @property
     def is_small(self) -> bool:
         """Whether it is so few numbers that each operation on it costs more than copying it."""
-        sizes = [v.shape.num_elements() for stored in self._variables.values() for v in stored]
+        sizes = [v[0].shape.num_elements() for stored in self._copies.values() for v in stored]
         return None not in sizes and sum(sizes) <= SMALL
+
+    @property
+    def is_updated_in_place(self) -> bool:
+        """Whether an update writes each variable before it computes the next one.
+
+        This keeps memory free on GPUs. CPUs are quicker if they update several at once.
+        """
+        return self._placement.is_gpu and not self.is_small
 
     def is_vector(self, role: str) -> bool:
         """Whether all values of a role are in one vector."""
         return len(self._groups[role]) == 1 and len(self._owners[role]) > 1
 
-    def apart(self, role: str, values: Tensors) -> list[tf.Tensor]:
+    def apart(self, role: str, values: Tensors) -> Tensors:
         """One value for each of the model's variables, from the stored values."""
+        if all(len(numbers) == 1 for numbers in self._groups[role]):
+            return values
         found: dict[int, tf.Tensor] = {}
         for numbers, value in zip(self._groups[role], values, strict=True):
             if len(numbers) == 1:
@@ -148,63 +160,69 @@ class State:
             for numbers in self._groups[role]
         ]
 
-    def _place(self, owners: list[tf.Variable]) -> list[tf.Variable]:
-        here = self._placement.names[0]
+    def _place(self, owners: list[tf.Variable]) -> list[tuple[tf.Variable, ...]]:
         # Variables made in a strategy's scope belong to its replicas, not to these.
-        is_here = not self._is_mirrored and all(
-            v.device.endswith(here) and not isinstance(v, tf.distribute.DistributedValues)
+        is_here = all(
+            v.device.endswith(self._placement.names[0])
+            and not isinstance(v, tf.distribute.DistributedValues)
             for v in owners
         )
-        return owners if is_here else self._copy(owners)
+        if not is_here:
+            return self._copy(owners)
+        others = self._copy(owners, self._devices[1:])
+        return [(owner, *copies) for owner, copies in zip(owners, others, strict=True)]
 
-    def _copy(self, variables: list[tf.Variable]) -> list[tf.Variable]:
-        if not self._is_mirrored:
-            with tf.device(self._placement.names[0]):
-                return [tf.Variable(v.numpy(), dtype=v.dtype, trainable=False) for v in variables]
-        with self._placement.scope():
-            # Each replica assigns the same value to its own copy: no communication.
-            return [
-                tf.Variable(
-                    v.numpy(),
-                    dtype=v.dtype,
-                    trainable=False,
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                )
-                for v in variables
-            ]
+    def _copy(
+        self, variables: list[tf.Variable], devices: Sequence[str] | None = None
+    ) -> list[tuple[tf.Variable, ...]]:
+        """A copy of each variable on each of the devices (all by default)."""
+        return [
+            tuple(
+                _variable(variable.numpy(), variable.dtype, device)
+                for device in (self._devices if devices is None else devices)
+            )
+            for variable in variables
+        ]
 
-    def _copies_of(self, variable: tf.Variable) -> tuple[tf.Variable, ...]:
-        if self._is_mirrored and self._placement.strategy is not None:
-            return self._placement.strategy.experimental_local_results(variable)
-        return (variable,)
+    def variables(self, role: str, copy: int) -> list[tf.Variable]:
+        """The stored variables of a role, in the copy with this number."""
+        return [copies[copy] for copies in self._copies[role]]
 
-    def read(self) -> Values:
-        """The stored values, on one replica, inside a step."""
-        return {role: [v.read_value() for v in owned] for role, owned in self._variables.items()}
+    def read(self, copy: int = 0) -> Values:
+        """The stored values, in the copy with this number, inside a step."""
+        late = ("optimizer", "ema") if self.is_updated_in_place else ()
+        return {
+            role: Reads(self.variables(role, copy))
+            if role in late
+            else [v.read_value() for v in self.variables(role, copy)]
+            for role in self._copies
+        }
 
-    def start(self, stored: Values) -> Start:
+    def start(self, stored: Values, copy: int = 0) -> Start:
         """What a training step starts from."""
         trainable = self.apart("trainable", stored["trainable"])
         optimizer = self.apart("optimizer", stored["optimizer"])
         step = tf.cast(optimizer[self.counters.updates], tf.int64)
-        return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer))
+        return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer), copy)
 
-    def start_without_update(self, stored: Values, *, use_ema: bool = False) -> Start:
+    def start_without_update(
+        self, stored: Values, copy: int = 0, *, use_ema: bool = False
+    ) -> Start:
         """What a step of an evaluation or a prediction starts from."""
         trainable = self.apart("trainable", stored["ema" if use_ema else "trainable"])
-        return Start(stored, trainable, tf.constant(0, tf.int64))
+        return Start(stored, trainable, tf.constant(0, tf.int64), copy=copy)
 
     def first(self, role: str) -> list[tf.Tensor]:
         """The values on the first device."""
         return self.apart(role, [copies[0].read_value() for copies in self._copies[role]])
 
-    def assign(self, values: Values, before: Values) -> list[tf.Operation]:
+    def assign(self, values: Values, start: Start) -> list[tf.Operation]:
         """Writes the values that changed: neither None nor the value that was read before."""
         return [
-            variable.assign(value)
+            copies[start.copy].assign(value)
             for role, new in values.items()
-            for variable, value, old in zip(self._variables[role], new, before[role], strict=True)
+            if new is not start.stored[role]
+            for copies, value, old in zip(self._copies[role], new, start.stored[role], strict=True)
             if value is not None and value is not old
         ]
 
@@ -223,7 +241,21 @@ class State:
             given = self.apart("trainable", start.stored["trainable"])
             new = [changed.get(id(v), t) for v, t in zip(roles.trainable, given, strict=True)]
             state["trainable"] = list(self.together("trainable", new))
-        return self.assign(state, start.stored)
+        return self.assign(state, start)
+
+    def free_copies(self) -> None:
+        """Frees the memory of the copies on devices, after a last `write_back`.
+
+        The compiled functions hold the variables until Python collects them, which may be late.
+        """
+        own = {id(owner) for role in ROLES for owner in self._owners[role]}
+        is_scarce = self._placement.is_gpu or self._placement.has_copies
+        for stored in self._copies.values() if is_scarce else ():
+            for variable in itertools.chain.from_iterable(stored):
+                if id(variable) not in own:
+                    tf.raw_ops.AssignVariableOp(
+                        resource=variable.handle, value=tf.zeros([0], variable.dtype)
+                    )
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
@@ -261,7 +293,7 @@ class State:
         """Copies of everything a step depends on, by role and number."""
         return {
             name: array
-            for role in self._variables
+            for role in self._copies
             for name, array in zip(self._names(role), self.arrays(role), strict=True)
         }
 
@@ -280,6 +312,32 @@ class State:
 
     def _names(self, role: str) -> list[str]:
         return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]
+
+
+class Reads(Sequence[tf.Tensor]):
+    """The values of variables, each read when it is first needed.
+
+    A value that was read holds its memory until its last use, also if the variable has a new one.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]):
+        self._variables = variables
+        self._values: dict[int, tf.Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        if index not in self._values:
+            self._values[index] = self._variables[index].read_value()
+        return self._values[index]
+
+
+def _variable(value: np.ndarray, dtype: tf.DType, device: str) -> tf.Variable:
+    with tf.device(device):
+        return tf.Variable(value, dtype=dtype, trainable=False)
 
 
 def _local(value: Any) -> Any:

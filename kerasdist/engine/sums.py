@@ -1,4 +1,4 @@
-"""Sums over shards and replicas, in a fixed order where bits must not depend on the devices.
+"""Sums over the shards of a replica, in a fixed order where bits must not depend on the devices.
 
 The fixed order is a balanced tree over the shards: neighbours are added in pairs, and an odd one
 waits for the next round. A replica whose neighbouring shards are a power of two computes a whole
@@ -11,20 +11,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement
-from kerasdist.engine.shards import Cut, Number, Piece
+from kerasdist.engine.shards import Number
 
 # So many numbers in a tensor, or in the state of a model, are few. Below this limit, a step takes
 # as long as it has operations. Above it, the size of the tensors decides.
 SMALL = 2**16
-# A profile finds the operations of the reduction by this name.
-ALL_REDUCE = "all_reduce"
 
-Result = TypeVar("Result")
 # New values of variables that a forward pass changed, by the id of the variable.
 Changed = dict[int, tf.Tensor]
 # Outputs of the model (None where there is none), for metrics that need a whole batch.
@@ -178,98 +173,6 @@ def _in_a_tree(
     for larger in full[1:]:
         total = _add(larger, total)
     return total
-
-
-# Three ways to add up the replicas. Each calls `finish` with the sums.
-
-
-class Reduction(Protocol):
-    """Adds up the replicas and finishes the step with the sums. Called on every replica."""
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result: ...
-
-
-@dataclass(frozen=True)
-class OneReplica:
-    """Nothing to add."""
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
-        return finish(Sums(own, [own], rows))
-
-
-@dataclass(frozen=True)
-class SharedMemory:
-    """Adds on one device, which finishes the step for all replicas: they share the state."""
-
-    device: str
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
-        def merge(strategy: tf.distribute.Strategy, own: list[tf.Tensor], rows: Rows) -> Result:
-            local = strategy.experimental_local_results
-            with tf.device(self.device):
-                columns = [[tf.identity(v) for v in local(vector)] for vector in own]
-                with tf.name_scope(ALL_REDUCE):
-                    totals = [pairwise(column) for column in columns]
-                joined = [None if t is None else tf.concat(local(t), axis=0) for t in rows]
-                of_replicas = [list(row) for row in zip(*columns, strict=True)]
-                return finish(Sums(totals, of_replicas, joined))
-
-        return tf.distribute.get_replica_context().merge_call(merge, args=(own, rows))
-
-
-@dataclass(frozen=True)
-class Copies:
-    """Gives the sums to every replica. Each finishes the step on its own copy of the state."""
-
-    num_replicas: int
-    fixed_order: bool
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
-        totals = over_replicas(own, self.num_replicas, fixed_order=self.fixed_order)
-        gather = tf.distribute.get_replica_context().all_gather
-        return finish(Sums(totals, [own], [None if t is None else gather(t, axis=0) for t in rows]))
-
-
-def reduction(placement: Placement, *, fixed_order: bool) -> Reduction:
-    """The way to add up that suits the devices."""
-    if placement.num_replicas == 1:
-        return OneReplica()
-    if placement.shares_memory:
-        return SharedMemory(placement.names[0])
-    return Copies(placement.num_replicas, fixed_order)
-
-
-def over_replicas(
-    vectors: list[tf.Tensor], num_replicas: int, *, fixed_order: bool
-) -> list[tf.Tensor]:
-    """The sum over all replicas, the same on each of them. Called inside `strategy.run`."""
-    if num_replicas == 1:
-        return vectors
-    context = tf.distribute.get_replica_context()
-    with tf.name_scope(ALL_REDUCE):
-        if not fixed_order:
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, vectors)
-        gathered = context.all_gather([v[tf.newaxis] for v in vectors], axis=0)
-        return [pairwise([g[i] for i in range(num_replicas)]) for g in gathered]
-
-
-def of_denominators(
-    cut: Cut, of_shard: Callable[[Piece], tf.Tensor], count: int
-) -> list[tf.Tensor]:
-    """The sums over the global batch of the `count` denominators that `of_shard` computes."""
-    if cut.per_replica == 1:
-        table = of_shard(cut.shard(0))[tf.newaxis]
-    else:
-        table = tf.map_fn(
-            cut.each(of_shard),
-            tf.range(cut.per_replica),
-            fn_output_signature=tf.float64,
-            parallel_iterations=1,
-        )
-    if cut.num_replicas > 1:
-        table = tf.distribute.get_replica_context().all_gather(table, axis=0)
-    # The table is the same on every replica and for every number of them, and so are its sums.
-    return tf.unstack(tf.reduce_sum(table, axis=0), count)
 
 
 @contextlib.contextmanager

@@ -12,11 +12,12 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import finite
 from kerasdist.engine.compiled_loop import NOT_FINITE, REACHED, StepResult
+from kerasdist.engine.reductions import Reduction, of_denominators
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Cut, Number
 from kerasdist.engine.state import Start, State
-from kerasdist.engine.sums import AddUpShards, Reduction, Sums, of_denominators
+from kerasdist.engine.sums import AddUpShards, Sums
 from kerasdist.engine.updates import Gradients, Metrics, StepUpdate
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import read
@@ -64,35 +65,47 @@ def train_step(
     """One step on one replica, in the order it runs."""
     settings, functions, terms = parts.settings, parts.functions, parts.functions.terms
 
-    # Read the batch as the model takes it. A worker's part comes with its place in the batch.
-    batch, span = (batch, None) if parts.placement.workers is None else batch
+    # Read the batch as the model takes it. A part of a batch comes with its place in the whole.
+    batch, span = batch if parts.placement.has_parts else (batch, None)
     example = read(parts.model, batch)
     if settings.class_weight:
         example = weigh_classes(example, settings.class_weight)
 
     # Cut the batch into shards. Each replica runs its own shards.
     known = not settings.deterministic
-    cut = Cut(example, settings.shards, parts.placement, replica, span, known=known)
+    cut = Cut(
+        example,
+        settings.shards,
+        parts.placement,
+        replica,
+        span,
+        is_whole=settings.gather_metrics,
+        known=known,
+    )
     count = settings.num_denominators
     denominators_of = partial(functions.train_denominators, start.inputs)
-    denominators = of_denominators(cut, denominators_of, count) if count else None
+    denominators = None
+    if count:
+        denominators = of_denominators(cut, denominators_of, count, parts.placement)
 
     # Run the forward and backward pass of each shard, and add up the results.
     shard = functions.observed_shard if observed else functions.train_shard
     run_shard = cut.each(partial(shard, start.inputs), denominators)
     own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)
     own, added = own[: terms.length], own[terms.length :]
+    frees_own = parts.placement.has_copies and not terms.is_small
+    own_flags = finite.own_flags(own, terms, start) if frees_own else None
 
     # Reduce: add up over the replicas (below), then finish the step with these sums.
     def finish(sums: Sums) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Gradients]:
         totals = terms.split_totals(sums.totals, start.inputs)
         # Check: a step that is not finite is not written.
-        check = finite.check(totals, sums, terms, start)
+        check = finite.check(totals, sums, terms, start, own_flags)
         # Clip the gradients, update weights, averages and metrics, and write them.
         new_values = partial(update.new_values, totals, start, example, sums.rows)
         is_scaled = start.scale is not None
         kept = update.optimizer.with_smaller_scale(start) if is_scaled else start.stored
-        assign = partial(parts.state.assign, before=start.stored)
+        assign = partial(parts.state.assign, start=start)
         flags, done = write(check, new_values, kept, assign)
         with tf.control_dependencies(done):
             status = tf.where(check.finite, REACHED, NOT_FINITE)

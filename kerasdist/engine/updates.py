@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,20 +65,20 @@ class Optimizer:
         if self.ema is not None:
             averages = average(averages, weights, self.ema, step)
         if self.counters.scale_and_count is not None:
-            new = self._with_grown_scale(new, *self.counters.scale_and_count)
+            changed = self.grown_scale(dict(enumerate(new)), *self.counters.scale_and_count)
+            new = [changed.get(i, value) for i, value in enumerate(new)]
         return {"trainable": weights, "optimizer": new, "ema": averages}
 
-    def _with_grown_scale(
-        self, values: list[tf.Tensor], scale: int, counter: int
-    ) -> list[tf.Tensor]:
-        """The loss scale doubles after enough finite steps."""
+    def grown_scale(
+        self, values: Mapping[int, tf.Tensor], scale: int, counter: int
+    ) -> dict[int, tf.Tensor]:
+        """The new loss scale and counter: the scale doubles after enough finite steps."""
         count = values[counter] + 1
         grow = tf.equal(count, self.counters.growth_steps)
-        changed = {
+        return {
             scale: tf.where(grow, values[scale] * 2, values[scale]),
             counter: tf.where(grow, tf.zeros_like(count), count),
         }
-        return [changed.get(i, value) for i, value in enumerate(values)]
 
     def with_smaller_scale(self, start: Start) -> Values:
         """The values after a step that is not finite: only the loss scale changes, to its half."""
@@ -90,11 +90,14 @@ class Optimizer:
         return {**start.stored, "optimizer": values}
 
 
-# Two ways to update: each variable by itself, or all of them as one vector.
+# Three ways to update: each variable by itself, all of them as one vector, or one after the other.
 
 
 class Update(Protocol):
-    """Computes the new values of the weights, the optimizer and the averages, as stored."""
+    """Computes the new values of the weights, the optimizer and the averages, as stored.
+
+    Values that it has written already are missing.
+    """
 
     def new_values(self, totals: Totals, start: Start) -> Values: ...
 
@@ -139,6 +142,52 @@ class VectorUpdate:
             stored["ema"],
             start.step,
         )
+
+
+@dataclass(frozen=True)
+class InPlaceUpdate:
+    """Writes the new values of a variable before it computes those of the next one."""
+
+    optimizer: Optimizer
+    state: State
+
+    def new_values(self, totals: Totals, start: Start) -> Values:
+        chosen, roles = self.optimizer, self.optimizer.roles
+        stored = {
+            id(owner): variable
+            for role in ("trainable", "optimizer")
+            for owner, variable in zip(
+                getattr(roles, role), self.state.variables(role, start.copy), strict=True
+            )
+        }
+        of_weights = {id(v) for v in roles.trainable}
+        given = {key: value for key, value in totals.changed.items() if key in of_weights}
+        gradients = clip(totals.gradients, chosen.clip_norm)
+        with pure.InPlace(stored, given) as scope:
+            pure.update_in_place(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
+            for key in given:  # The optimizer does not write it if there is no gradient.
+                scope.write(stored[key], scope.state_mapping[key])
+            self._average(scope, start)
+            if chosen.counters.scale_and_count is not None:
+                self._grow_scale(scope, start)
+        return {}
+
+    def _average(self, scope: pure.InPlace, start: Start) -> None:
+        averages = self.state.variables("ema", start.copy)
+        if not averages:
+            return
+        for owner, average_of in zip(self.optimizer.roles.trainable, averages, strict=True):
+            value = scope.get_current_value(owner)
+            old = scope.read(average_of)
+            (new,) = average([old], [value], self.optimizer.ema or 0.0, start.step)
+            scope.write(average_of, new)
+
+    def _grow_scale(self, scope: pure.InPlace, start: Start) -> None:
+        scale, counter = self.optimizer.counters.scale_and_count or (0, 0)
+        variables = self.state.variables("optimizer", start.copy)
+        values = {i: scope.read(variables[i]) for i in (scale, counter)}
+        for i, value in self.optimizer.grown_scale(values, scale, counter).items():
+            scope.write(variables[i], value)
 
 
 def clip(gradients: Gradients, max_norm: float | None) -> Gradients:

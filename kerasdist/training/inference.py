@@ -64,6 +64,7 @@ def evaluate_model(
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked)
+        stack.callback(engine.close)
         hooks = _hooks(engine, checked, options)
         logs = test(engine, checked.feed, options.steps, hooks, use_ema=False)
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
@@ -85,6 +86,7 @@ def predict_with(
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked)
+        stack.callback(engine.close)
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
         return found

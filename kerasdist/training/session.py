@@ -47,6 +47,7 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
         engine = Engine(prepared.model, placement, preparation.settings(options, prepared))
+        stack.callback(engine.close)
         plan = options.plan.over(prepared.data.stream.num_batches)
         hooks = Hooks(
             engine, options.callbacks, epochs=plan.epochs, steps=plan.epoch_steps, verbose=0

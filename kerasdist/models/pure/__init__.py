@@ -13,6 +13,7 @@ from kerasdist.models.pure.forward import (
     predict,
     update_metrics,
 )
+from kerasdist.models.pure.in_place import InPlace, update_in_place
 from kerasdist.models.pure.introspection import (
     REFUSED_OPTIMIZERS,
     adds_up,
@@ -51,6 +52,7 @@ __all__ = [
     "REFUSED_OPTIMIZERS",
     "Draws",
     "Forward",
+    "InPlace",
     "Joined",
     "Parts",
     "Shard",
@@ -87,6 +89,7 @@ __all__ = [
     "state_of_keras_layers",
     "tracing",
     "tracked_metrics",
+    "update_in_place",
     "update_metrics",
     "use_global_seed_generator",
     "wants_batches",

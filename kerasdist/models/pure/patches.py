@@ -14,13 +14,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
+from keras.src.backend.tensorflow import numpy as keras_numpy
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.errors import KerasdistError
-from kerasdist.models.pure import recurrence
+from kerasdist.models.pure import in_place, recurrence
 
 Tensors = Sequence[tf.Tensor]
 
@@ -175,6 +176,22 @@ def _inner_loop(keras_loop: Callable[..., Any]) -> Callable[..., Any]:
     return inner_loop
 
 
+def _signbit(keras_signbit: Callable[[Any], tf.Tensor]) -> Callable[[Any], tf.Tensor]:
+    """Keras's `signbit`, which `argmax` calls, and with it every accuracy.
+
+    Keras 3.15 compares int32 numbers, which TensorFlow does on the host: on GPUs it would copy all
+    outputs of the model there.
+    """
+
+    def signbit(x: Any) -> tf.Tensor:
+        x = keras.ops.convert_to_tensor(x)
+        if not x.dtype.is_floating:
+            return keras_signbit(x)
+        return tf.bitcast(tf.cast(x, tf.float32), tf.uint32) >= tf.constant(2**31, tf.uint32)
+
+    return signbit
+
+
 def _variable_key(self: TFOptimizer, variable: Any) -> str:
     # TFOptimizer takes the key from `variable.value`, which is a tensor inside a StatelessScope.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
@@ -187,7 +204,6 @@ _FUNCTIONAL = (
     "assign_add",
     "assign_sub",
     "_apply_weight_decay",
-    "_backend_update_step",
 )
 _patch_lock = threading.RLock()
 _patch_depth = 0
@@ -225,11 +241,14 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 def _apply_patches() -> None:
     for name in _FUNCTIONAL:
         _replace(TFOptimizer, name, vars(BaseOptimizer)[name])
+    update_step = vars(BaseOptimizer)["_backend_update_step"]
+    _replace(TFOptimizer, "_backend_update_step", in_place.one_by_one(update_step))
     _replace(TFOptimizer, "_var_key", _variable_key)
     _replace(keras_loss, "scale_loss_for_distribution", lambda value: value)
     _replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
     _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
     _replace(keras.metrics.Mean, "update_state", _mean_update_state)
+    _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.devices.private_tensorflow import read_trace
-from kerasdist.engine.sums import ALL_REDUCE
+from kerasdist.engine.reductions import ALL_REDUCE
 from kerasdist.errors import first_line
 from kerasdist.training.progress.reporter import Reporter
 

@@ -1,0 +1,168 @@
+"""Batches on their way to GPUs: each replica's part is copied while the step before it runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from kerasdist.devices.placement import HOST, Placement, Share
+from kerasdist.engine.shards import leaves
+
+# The part of a batch that a replica gets, and `[size of the whole batch, first row of the part]`.
+Part = tuple[Any, tf.Tensor]
+
+_numbers = itertools.count()
+
+
+class Staged(NamedTuple):
+    """Batches for GPUs: an iterator, and the size of the batch that was taken out of it already.
+
+    The parts of that batch wait on the devices. The size is 0 if no batch waits.
+    """
+
+    iterator: tf.data.Iterator
+    count: tf.Tensor
+
+
+class DeviceBatches:
+    """Cuts batches on the host, copies each part to its GPU, and keeps it there for the next step.
+
+    Args:
+        placement: The devices.
+        shards: The number of shards of a batch.
+        needs_whole: Whether every replica needs the whole batch.
+    """
+
+    def __init__(self, placement: Placement, shards: int, *, needs_whole: bool = False):
+        self._placement, self._shards, self._needs_whole = placement, shards, needs_whole
+        self._name = f"kerasdist_batches_{next(_numbers)}"
+        self._iterator: tf.data.Iterator | None = None
+        self._count = _none()
+
+    # Called from Python, between two calls of a compiled loop:
+
+    def source(self, iterator: tf.data.Iterator) -> Staged:
+        """What a compiled loop reads: the batch that waits, and the iterator behind it."""
+        if iterator is not self._iterator:
+            self.clear()
+            self._iterator = iterator
+        return Staged(iterator, self._count)
+
+    def keep(self, count: tf.Tensor) -> None:
+        """Remembers the size of the batch that the compiled loop has left on the devices."""
+        self._count = count
+
+    def clear(self) -> None:
+        """Drops the batch that waits."""
+        self._iterator = None
+        if int(self._count) > 0:
+            for device, name in self._areas():
+                with tf.device(device):
+                    tf.raw_ops.StageClear(dtypes=[], shared_name=name)
+        self._count = _none()
+
+    # Called in a compiled loop:
+
+    def parts(self, batch: Any) -> list[Part]:
+        """The part of each replica of this process, cut on the host."""
+        batch, count, first = self._with_size(batch)
+        return [
+            (self._part(batch, count, first, share), self._span(count, share))
+            for share in self._shares()
+        ]
+
+    def fetch(self, iterator: tf.data.Iterator) -> tf.Tensor:
+        """Takes the next batch and sends it to the devices. Returns its size; 0 at the end."""
+        with tf.device(HOST):
+            found = iterator.get_next_as_optional()
+            return tf.cond(
+                found.has_value(),
+                lambda: self._send(found.get_value()),
+                lambda: tf.constant(0, tf.int64),
+            )
+
+    def take(self, spec: Any, count: tf.Tensor) -> list[Part]:
+        """The parts that wait on the devices, of a batch with this size and element spec."""
+        batch_spec = spec if self._placement.workers is None else spec[0]
+        flat = tf.nest.flatten(batch_spec, expand_composites=True)
+        parts = []
+        for (on_device, on_host), share in zip(self._pairs(), self._shares(), strict=True):
+            found: dict[int, tf.Tensor] = {}
+            for (device, name), is_host in ((on_device, False), (on_host, True)):
+                numbers = [i for i, s in enumerate(flat) if _stays_on_host(s.dtype) is is_host]
+                if not numbers:
+                    continue
+                with tf.device(device), tf.control_dependencies([count]):
+                    dtypes = [flat[i].dtype for i in numbers]
+                    values = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
+                for i, value in zip(numbers, values, strict=True):
+                    value.set_shape([None, *flat[i].shape[1:]])
+                    found[i] = value
+            values = [found[i] for i in range(len(flat))]
+            part = tf.nest.pack_sequence_as(batch_spec, values, expand_composites=True)
+            parts.append((part, self._span(count, share)))
+        return parts
+
+    def _send(self, batch: Any) -> tf.Tensor:
+        batch, count, first = self._with_size(batch)
+        sent = []
+        for (on_device, on_host), share in zip(self._pairs(), self._shares(), strict=True):
+            part = self._part(batch, count, first, share)
+            flat = tf.nest.flatten(part, expand_composites=True)
+            for (device, name), is_host in ((on_device, False), (on_host, True)):
+                values = [t for t in flat if _stays_on_host(t.dtype) is is_host]
+                if values:
+                    with tf.device(device):
+                        sent.append(tf.raw_ops.Stage(values=values, shared_name=name))
+        with tf.control_dependencies(sent):
+            return tf.identity(count)
+
+    def _with_size(self, batch: Any) -> tuple[Any, tf.Tensor, tf.Tensor | int]:
+        """The rows that this process has, the size of the whole batch, and their first row."""
+        with tf.device(HOST):
+            if self._placement.workers is not None:
+                batch, span = batch
+                return batch, span[0], span[1]
+            return batch, tf.shape(leaves(batch)[0], out_type=tf.int64)[0], 0
+
+    def _part(self, batch: Any, count: tf.Tensor, first: tf.Tensor | int, share: Share) -> Any:
+        if self._needs_whole or (share.end - share.first == self._shards):
+            return batch
+        with tf.device(HOST):
+            begin, end = share.rows(count, tf.minimum, tf.maximum)
+            return tf.nest.map_structure(lambda t: t[begin - first : end - first], batch)
+
+    def _span(self, count: tf.Tensor, share: Share) -> tf.Tensor:
+        with tf.device(HOST):
+            if self._needs_whole:
+                return tf.stack([count, 0])
+            return tf.stack([count, share.rows(count, tf.minimum, tf.maximum)[0]])
+
+    def _shares(self) -> list[Share]:
+        """The shards of each replica of this process."""
+        count = self._shards // self._placement.num_replicas
+        firsts = [replica * count for replica in self._placement.replicas]
+        return [Share(first, first + count, self._shards) for first in firsts]
+
+    def _pairs(self) -> Sequence[tuple[tuple[str, str], tuple[str, str]]]:
+        """For each replica: where its part waits, and where numbers wait that GPUs do not take."""
+        return [
+            ((device, f"{self._name}_{i}"), (HOST, f"{self._name}_{i}_host"))
+            for i, device in enumerate(self._placement.devices)
+        ]
+
+    def _areas(self) -> list[tuple[str, str]]:
+        return [area for pair in self._pairs() for area in pair]
+
+
+def _none() -> tf.Tensor:
+    with tf.device(HOST):
+        return tf.constant(0, tf.int64)
+
+
+def _stays_on_host(dtype: tf.DType) -> bool:
+    """Most GPU operations on int32 run on the host (TF 2.21). Those that do not copy it."""
+    return dtype in (tf.int32, tf.string)

@@ -1,0 +1,103 @@
+"""A Keras optimizer that writes each variable before it computes the next one.
+
+All new values at once would take as much memory as the weights and the optimizer's variables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
+
+from kerasdist.models.pure.variables import Parts
+
+
+class InPlace(keras.StatelessScope):
+    """A scope in which Keras's variables stand for other variables, which it reads and writes.
+
+    A variable is read after the last write to any other one. So only one is in work at a time, and
+    memory is needed for the new value of one variable only.
+
+    Args:
+        stored: What a Keras variable stands for, by its id.
+        given: Values to start from instead of the stored ones, by the id of the Keras variable.
+    """
+
+    def __init__(self, stored: Mapping[int, tf.Variable], given: Mapping[int, tf.Tensor]):
+        super().__init__()
+        self._stored = stored
+        self.state_mapping.update(given)
+        self._last: list[tf.Tensor] = []
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        key = id(variable)
+        if key not in self.state_mapping and key in self._stored:
+            self.state_mapping[key] = self.read(self._stored[key])
+        return self.state_mapping.get(key)
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        super().add_update(update)
+        variable, value = update
+        if id(variable) in self._stored:
+            self.write(self._stored[id(variable)], value)
+
+    def read(self, variable: tf.Variable) -> tf.Tensor:
+        with tf.control_dependencies(self._last):
+            return variable.read_value()
+
+    def write(self, variable: tf.Variable, value: tf.Tensor) -> None:
+        self._last = [variable.assign(value)]
+
+    def later(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The tensor, for operations that must not run before the last write.
+
+        Only the gradient is held back: if all operations of a variable were, TensorFlow could not
+        share those that are the same for all variables.
+        """
+        with tf.control_dependencies(self._last):
+            return tf.identity(tensor)
+
+
+def update_in_place(
+    optimizer: keras.optimizers.Optimizer,
+    roles: Parts,
+    gradients: Sequence[tf.Tensor | None],
+    *,
+    is_inner: bool,
+) -> None:
+    """One update inside an `InPlace`, which writes it. Arguments are those of `apply_gradients`."""
+    if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
+        return
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # The engine scales.
+    try:
+        if is_inner:
+            optimizer.apply(list(gradients), list(roles.trainable))
+        else:
+            optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
+    finally:
+        optimizer.loss_scale_factor = factor
+
+
+def one_by_one(update_step: Callable[..., None]) -> Callable[..., None]:
+    """Keras's `_backend_update_step`, which starts with a variable when the last one is written."""
+
+    def backend_update_step(
+        self: keras.optimizers.Optimizer,
+        gradients: Sequence[tf.Tensor],
+        trainable_variables: Sequence[keras.Variable],
+        learning_rate: Any,
+    ) -> None:
+        scope = get_stateless_scope() if in_stateless_scope() else None
+        if not isinstance(scope, InPlace):
+            update_step(self, gradients, trainable_variables, learning_rate)
+            return
+        # The smallest first: when a large one needs memory, most gradients are gone.
+        pairs = list(zip(gradients, trainable_variables, strict=True))
+        for gradient, variable in sorted(pairs, key=lambda pair: math.prod(pair[1].shape)):
+            update_step(self, [scope.later(gradient)], [variable], learning_rate)
+
+    return backend_update_step
