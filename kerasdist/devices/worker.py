@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices import loopback, private_tensorflow, watchdog
+from kerasdist.devices import gpu_shares, loopback, private_tensorflow, visible_gpus, watchdog
 from kerasdist.devices.cluster import LIFELINE, REPORT, Cluster, current
 from kerasdist.devices.failures import WorkerLostError, find_lost_worker, tell_others
 from kerasdist.errors import DivergedError, KerasdistError
@@ -35,7 +35,7 @@ _VECTOR = tf.TensorSpec([None], tf.int32)
 class Workers:
     """This process and the other workers. A process creates it once and keeps it until it ends."""
 
-    def __init__(self, cluster: Cluster, choose_devices: Callable[[], tuple[str, ...]]):
+    def __init__(self, cluster: Cluster, kind: str, choose_devices: Callable[[], tuple[str, ...]]):
         self.cluster = cluster
         self._is_told = False
         self._watchdog = _start_watchdog(cluster)
@@ -46,7 +46,7 @@ class Workers:
             return self.names
 
         with self.together():
-            self.strategy = _strategy(cluster, choose)
+            self.strategy = _strategy(cluster, kind, choose)
             self._gather = tf.function(self._all_gather, input_signature=[_VECTOR])
             self._add = tf.function(self._all_reduce, input_signature=[_VECTOR])
             self._check_names()
@@ -63,8 +63,9 @@ class Workers:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """Names of the devices of all workers."""
-        return tuple(f"worker {i} {name}" for i in range(self.num_workers) for name in self.names)
+        """Names of the devices of all workers, for the user."""
+        names = [visible_gpus.shown(name) for name in self.names]
+        return tuple(f"worker {i} {name}" for i in range(self.num_workers) for name in names)
 
     def _check_names(self) -> None:
         counts = self.gather(np.array([len(self.names)]))[:, 0].tolist()
@@ -74,6 +75,9 @@ class Workers:
                 f"The workers have different numbers of devices: {listed}. Expected the same "
                 "number on each. Choose the devices with `--devices`."
             )
+        if self.names[0].startswith("GPU"):
+            keys = gpu_shares.keys(self.cluster, visible_gpus.positions(self.names))
+            gpu_shares.refuse_shared(self.cluster, self.gather(np.array(keys)).tolist())
 
     def gather(self, array: np.ndarray) -> np.ndarray:
         """The arrays of all workers, stacked. Shapes and types must be equal."""
@@ -169,9 +173,15 @@ _joined: Workers | None = None
 
 
 def join(
-    choose_devices: Callable[[], tuple[str, ...]], before_start: Callable[[], None]
+    kind: str, choose_devices: Callable[[], tuple[str, ...]], before_start: Callable[[], None]
 ) -> Workers | None:
-    """Joins the cluster that TF_CONFIG names; None if this process is alone."""
+    """Joins the cluster that TF_CONFIG names; None if this process is alone.
+
+    Args:
+        kind: The kind of devices: "GPU" or "CPU".
+        choose_devices: Returns their names, once TensorFlow has started.
+        before_start: Called before that.
+    """
     global _joined
     cluster = current()
     if cluster is None or _is_alone:
@@ -184,8 +194,10 @@ def join(
                 "`model` as a function that builds it, and call kerasdist before anything else "
                 "that uses TensorFlow."
             )
+        if kind == "GPU" and REPORT not in os.environ:
+            _take_own_gpus(cluster)  # No launcher did it.
         before_start()
-        _joined = Workers(cluster, choose_devices)
+        _joined = Workers(cluster, kind, choose_devices)
     return _joined
 
 
@@ -201,6 +213,16 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _is_alone = before
+
+
+def _take_own_gpus(cluster: Cluster) -> None:
+    """Leaves only this worker's share of the GPUs visible."""
+    gpus = tf.config.list_physical_devices("GPU")
+    share = gpu_shares.share_of_launched(cluster, "gpu")
+    if share is None or tf.config.get_visible_devices("GPU") != gpus:  # The caller chose.
+        return
+    places = [gpu_shares.visible_gpus().index(name) for name in share]
+    tf.config.set_visible_devices([gpus[i] for i in places if i < len(gpus)], "GPU")
 
 
 def report(**fields: object) -> bool:
@@ -232,8 +254,15 @@ def _start_watchdog(cluster: Cluster) -> subprocess.Popen[bytes]:
     )
 
 
+def exchange_by(kind: str) -> tf.distribute.experimental.CommunicationOptions:
+    """How workers exchange tensors: by NCCL between GPUs, by TensorFlow's own ring between CPUs."""
+    ways = tf.distribute.experimental.CommunicationImplementation
+    way = ways.NCCL if kind == "GPU" else ways.RING
+    return tf.distribute.experimental.CommunicationOptions(implementation=way)
+
+
 def _strategy(
-    cluster: Cluster, choose_devices: Callable[[], tuple[str, ...]]
+    cluster: Cluster, kind: str, choose_devices: Callable[[], tuple[str, ...]]
 ) -> tf.distribute.Strategy:
     # Half of the timeout detects the silence. The other half is for asking who is missing.
     private_tensorflow.watch_workers(
@@ -246,7 +275,9 @@ def _strategy(
         rpc_layer="grpc",
     )
     with private_tensorflow.chosen_worker_devices(choose_devices):
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            cluster_resolver=resolver, communication_options=exchange_by(kind)
+        )
     if cluster.is_on_loopback:
         loopback.keep_to_loopback(int(cluster.hosts[cluster.index].rpartition(":")[2]))
     return strategy
