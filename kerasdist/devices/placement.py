@@ -77,8 +77,9 @@ class Share:
 class Placement:
     """The devices of a run.
 
-    `names` are the devices of this process, as TensorFlow numbers them. `strategy` is None on one device, which needs no
-    tf.distribute. `workers` is None unless other processes run the same training.
+    `names` are the devices of this process, as TensorFlow numbers them. `strategy` is None on one
+    device, which needs no tf.distribute. `workers` is None unless other processes run the same
+    training.
     """
 
     names: tuple[str, ...]

@@ -22,14 +22,15 @@ import tensorflow as tf
 
 from kerasdist.devices import gpu_shares, loopback, private_tensorflow, visible_gpus, watchdog
 from kerasdist.devices.cluster import LIFELINE, REPORT, Cluster, current
-from kerasdist.devices.failures import WorkerLostError, find_lost_worker, tell_others
+from kerasdist.devices.failures import WorkerLostError, find_lost_worker, is_own, tell_others
 from kerasdist.errors import DivergedError, KerasdistError
 
 # Numbers per collective. More are sent in pieces, which need less memory.
-_PIECE = 1 << 24
+_PIECE = 1 << 23
 # A worker that notices a failure stays this long, so that the others see that it is not lost.
 _GRACE_SECONDS = 3.0
-_VECTOR = tf.TensorSpec([None], tf.int32)
+# Not int32: "Collective all-reduce does not support datatype DT_INT32 on DEVICE_GPU" (TF 2.21).
+_VECTOR = tf.TensorSpec([None], tf.int64)
 
 
 class Workers:
@@ -154,8 +155,12 @@ class Workers:
         except (WorkerLostError, DivergedError, KeyboardInterrupt, SystemExit):
             raise  # All workers know of it.
         except tf.errors.OpError as error:
-            # Not sent to the other workers: collectives also fail here because one of them failed.
+            # Others are not told of errors that one of them may have caused.
+            is_new = is_own(self.cluster, error) and not self._is_told
             self._is_told = True
+            if is_new:
+                tell_others(self.cluster, error)
+                raise
             lost = find_lost_worker(self.cluster, error)
             if lost is None:
                 raise
@@ -232,8 +237,8 @@ def report(**fields: object) -> bool:
 
 
 def _as_words(content: bytes) -> np.ndarray:
-    """As 32-bit numbers: collectives cannot send bytes."""
-    return np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+    """As 64-bit numbers: collectives cannot send bytes."""
+    return np.frombuffer(content + bytes(-len(content) % 8), np.int64)
 
 
 def _start_watchdog(cluster: Cluster) -> subprocess.Popen[bytes]:

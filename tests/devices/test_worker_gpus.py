@@ -17,6 +17,13 @@ def test_gpus_exchange_by_nccl_and_cpus_by_a_ring():
     assert worker.exchange_by("CPU").implementation == WAYS.RING
 
 
+def test_workers_exchange_a_type_that_gpus_can_add():
+    """TensorFlow does not add int32 on GPUs in collectives."""
+    words = worker._as_words(b"kerasdist")
+    assert words.dtype == worker._VECTOR.dtype == tf.int64
+    assert words.tobytes()[:9] == b"kerasdist"
+
+
 class Joined(Exception):
     """Instead of waiting for the other workers."""
 
