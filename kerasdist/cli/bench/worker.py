@@ -192,15 +192,19 @@ def _for_keras(model: keras.Model, *batch: Any) -> tuple[Any, ...]:
     return parts if example.sample_weight is not None else parts[:2]
 
 
+def prepare_devices(names: list[str]) -> None:
+    """Leaves the first GPUs visible, as many as there are `names`, or makes logical CPUs."""
+    is_cpu = names[0].startswith("CPU")
+    if is_cpu:
+        logical_cpus_if_more(len(names))
+    visible_gpus.keep([] if is_cpu else range(len(names)))  # Keras would use a GPU that it sees.
+    gpus.spare_others([])  # The processes of all measurements share the same GPUs.
+
+
 def serve(source: TextIO, say: Say) -> None:
     """Answers the requests of one measurement."""
     request = json.loads(source.readline())
-    num_devices = len(request["names"])
-    is_cpu = request["names"][0].startswith("CPU")
-    if is_cpu:
-        logical_cpus_if_more(num_devices)
-    visible_gpus.keep([] if is_cpu else range(num_devices))  # Keras would use a GPU that it sees.
-    gpus.spare_others([])  # The processes of all measurements share the same GPUs.
+    prepare_devices(request["names"])
     trainer = Trainer(request)
     trial = Trial()
     trainer.run(TRIAL_STEPS, TRIAL_ROUNDS, trial, None)
