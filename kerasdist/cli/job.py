@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from kerasdist import __version__
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.options import OUTPUT_OPTIONS
-from kerasdist.devices import cluster, gpus
-from kerasdist.devices.names import resolve_names
+from kerasdist.devices import cluster, gpus, visible_gpus
+from kerasdist.devices.names import expected_gpus, resolve_names
 from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.class_file import ClassFile
@@ -103,18 +105,23 @@ def _construct(source: ClassFile | None, arguments: dict[str, Any]) -> Any:
 
 
 def names_of(run: dict[str, Any]) -> list[str]:
-    """The names of the devices to use. Sets the limits of GPU memory, and starts TensorFlow."""
-    has_gpu = gpus.set_memory(run["memory_growth"], run["memory_limit"])
+    """The names of the devices to use. Sets the limits of GPU memory, and starts TensorFlow.
+
+    TensorFlow does not see the other GPUs, so that it takes no memory there.
+    """
+    devices, soft = run["devices"], run["soft_placement"]
+    chosen = expected_gpus(devices, soft)
+    has_gpu = gpus.set_memory(run["memory_growth"], run["memory_limit"], chosen=chosen)
     if not has_gpu and (run["memory_growth"] or run["memory_limit"] is not None):
         print("--memory-growth and --memory-limit have no effect without a GPU", file=sys.stderr)
     unusable = gpus.unusable_gpus()
-    if unusable is not None and run["devices"] in (None, "auto"):
+    if unusable is not None and devices in (None, "auto"):
         print(unusable, file=sys.stderr)
+    visible_gpus.keep(chosen)
     if cluster.current() is not None:
-        return list(
-            place(run["devices"], soft=run["soft_placement"]).names
-        )  # Waits for the other workers.
-    return list(resolve_names(run["devices"], soft=run["soft_placement"]))
+        place(devices, soft=soft)  # Waits for the other workers.
+    tf.config.list_logical_devices()
+    return list(resolve_names(devices, soft))
 
 
 def recipe_of(run: Path) -> Recipe | None:

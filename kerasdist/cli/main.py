@@ -147,7 +147,7 @@ def _fit(argv: list[str]) -> int:
         from kerasdist.devices.launcher import Start, supervise
 
         # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
-        return supervise(Start(found.timeout, found), argv)
+        return supervise(Start(found.timeout, found), argv, options.run["devices"])
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
     return int(_find_with_tensorflow("commands.fit:fit", argv)(options))

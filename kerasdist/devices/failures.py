@@ -14,6 +14,10 @@ from kerasdist.devices.cluster import Cluster
 from kerasdist.errors import RunFailedError, first_line
 
 _MARK = "kerasdist-worker"
+# Lines that TensorFlow puts before the reason of an error in a compiled function.
+_FRAME = ("Graph execution error", "Detected at node", "File ")
+# What errors say that another worker can have caused.
+_OF_OTHERS = re.compile(rf"Collective ops is aborted|CoordinationService|\bNCCL\b|{_MARK}")
 
 
 class WorkerLostError(RunFailedError):
@@ -28,11 +32,31 @@ class WorkerLostError(RunFailedError):
 
 def tell_others(cluster: Cluster, error: Exception) -> None:
     """Sends this worker's error to the workers that wait for it. Their calls then fail."""
-    message = f"{_MARK} {cluster.index}: {first_line(error)}"
+    message = f"{_MARK} {cluster.index}: {reason(error)}"
     with contextlib.suppress(Exception):
         private_tensorflow.fail_other_workers(message)
         # This process must live until they have read it: a lost connection would come first.
         time.sleep(0.5)
+
+
+def reason(error: Exception) -> str:
+    """The line of an error that says what is wrong."""
+    if not isinstance(error, tf.errors.OpError):
+        return first_line(error)
+    lines = [line.strip() for line in str(error).splitlines()]
+    found = [line for line in lines if line and not line.startswith(_FRAME)]
+    return found[0] if found else type(error).__name__
+
+
+def is_own(cluster: Cluster, error: tf.errors.OpError) -> bool:
+    """Whether an error of TensorFlow began in this worker.
+
+    Errors also come from the collectives of other workers that failed. Only an error that does not
+    look like one of them counts.
+    """
+    text = str(error)
+    is_waiting = _is_lost_connection(error) or isinstance(error, tf.errors.DeadlineExceededError)
+    return not (is_waiting or _OF_OTHERS.search(text) or _named_others(cluster, text))
 
 
 def find_lost_worker(cluster: Cluster, error: tf.errors.OpError) -> WorkerLostError | None:
@@ -54,8 +78,7 @@ def _without_answer(cluster: Cluster, error: tf.errors.OpError) -> WorkerLostErr
     own = cluster.index
     # Worker 0 runs TensorFlow's coordination service.
     is_from_chief = "CoordinationService" in text and own != 0
-    named = sorted({int(n) for n in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", text)})
-    named = [i for i in named if i != own]
+    named = _named_others(cluster, text)
     if not named and not is_from_chief and not _is_lost_connection(error):
         return None
     hosts = list(cluster.hosts)
@@ -71,6 +94,12 @@ def _without_answer(cluster: Cluster, error: tf.errors.OpError) -> WorkerLostErr
         "them again: the run resumes from its last checkpoint.",
         missing,
     )
+
+
+def _named_others(cluster: Cluster, text: str) -> list[int]:
+    """The other workers whose TensorFlow tasks a text names."""
+    named = {int(n) for n in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", text)}
+    return sorted(named - {cluster.index})
 
 
 def _is_lost_connection(error: tf.errors.OpError) -> bool:

@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from kerasdist.devices import private_tensorflow
 from kerasdist.errors import KerasdistError
 
 _UNITS = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
@@ -46,14 +47,18 @@ def limit_bytes(text: str, total: int | None) -> int:
 
 
 def set_memory(
-    growth: bool, limit: str | None, totals: Callable[[], list[int]] | None = None
+    growth: bool,
+    limit: str | None,
+    totals: Callable[[], list[int]] | None = None,
+    chosen: Collection[int] | None = None,
 ) -> bool:
-    """Sets how much memory TensorFlow takes on every GPU. Call it before TensorFlow starts.
+    """Sets how much memory TensorFlow takes on a GPU. Call it before TensorFlow starts.
 
     Args:
         growth: Take memory only when it is needed.
         limit: The most memory to take per GPU, in the form of `--memory-limit`; None for all.
         totals: Returns the memory of each GPU. The default asks nvidia-smi.
+        chosen: The numbers of the GPUs; None for all.
 
     Returns:
         Whether this machine has a GPU.
@@ -68,9 +73,11 @@ def set_memory(
     gpus = tf.config.list_physical_devices("GPU")
     if not growth and limit is None:
         return bool(gpus)
-    sizes = (totals or total_memory)() if limit is not None else []
+    sizes = (totals or visible_memory)() if limit is not None else []
     try:
         for i, gpu in enumerate(gpus):
+            if chosen is not None and i not in chosen:
+                continue
             if growth:
                 tf.config.experimental.set_memory_growth(gpu, True)
                 continue
@@ -82,6 +89,23 @@ def set_memory(
             f"GPU memory can only be set before TensorFlow starts: {error}. Restart the process."
         ) from error
     return bool(gpus)
+
+
+def spare_others(chosen: Collection[int]) -> None:
+    """Takes memory only as it is needed if `chosen` are not all GPUs.
+
+    TensorFlow would reserve almost all memory of the other GPUs, too. They stay visible, because a
+    later training in this process may use them. TensorFlow has one setting for all GPUs that it
+    sees ("Memory growth cannot differ between GPU devices", TF 2.21), so it is set for the chosen
+    ones as well. Has no effect once TensorFlow has started, or if logical GPUs are configured.
+    """
+    gpus = tf.config.get_visible_devices("GPU")
+    if private_tensorflow.has_started() or len(chosen) >= len(gpus):
+        return
+    if any(tf.config.get_logical_device_configuration(gpu) for gpu in gpus):
+        return
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def visible_memory(

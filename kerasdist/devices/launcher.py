@@ -13,12 +13,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
+from kerasdist.devices import gpu_shares
 from kerasdist.devices.cluster import LIFELINE, REPORT, TIMEOUT, Cluster
 from kerasdist.devices.ports import free_ports
-from kerasdist.errors import KerasdistError
 
 _POLL_SECONDS = 0.05
 # Workers that notice a failure end by themselves. They get this long.
@@ -95,18 +94,21 @@ class _Signals:
                 signal.signal(number, handler)
 
 
-def supervise(start: Start, arguments: Sequence[str], max_restarts: int = 0) -> int:
+def supervise(
+    start: Start, arguments: Sequence[str], devices: str = "auto", max_restarts: int = 0
+) -> int:
     """Runs `fit` on the workers until it ends, and returns the exit code.
 
     Args:
         start: Which workers to start.
         arguments: The arguments of `kerasdist fit`.
+        devices: The value of `--devices` in them.
         max_restarts: How often to restart the workers from the last checkpoint if one is lost.
     """
     arguments = list(arguments)
     with _Signals().watching() as signals:
         for restart in range(max_restarts + 1):
-            attempt = _Attempt(start.members(), arguments, start.timeout)
+            attempt = _Attempt(start, arguments, devices)
             try:
                 code = attempt.run(signals)
             finally:
@@ -137,7 +139,9 @@ def _to_resume(arguments: list[str], run: str | None) -> list[str]:
 class _Attempt:
     """The workers from one start until all have ended."""
 
-    def __init__(self, members: list[Cluster], arguments: list[str], timeout: float):
+    def __init__(self, start: Start, arguments: list[str], devices: str):
+        members, timeout = start.members(), start.timeout
+        shares = _gpu_shares(start, members, devices)
         self.reports = _Reports()
         self._timeout = timeout
         self._ended: dict[int, int] = {}
@@ -146,7 +150,6 @@ class _Attempt:
         os.set_blocking(self._pipe, False)
         # Nobody writes to it. It closes when this process dies, and then the workers end.
         line, self._lifeline = os.pipe()
-        shares = _gpu_shares(len(members), arguments) if len(members) > 1 else None
         self._workers: list[_Worker] = []
         try:
             for i, member in enumerate(members):
@@ -156,7 +159,7 @@ class _Attempt:
                     TIMEOUT: f"{timeout:g}",
                     REPORT: str(writing),
                     LIFELINE: str(line),
-                    **({} if shares is None else {"CUDA_VISIBLE_DEVICES": shares[i]}),
+                    **({} if (own := shares[i]) is None else {gpu_shares.VISIBLE: ",".join(own)}),
                 }
                 self._workers.append(_begin(member, arguments, environ, (writing, line), i > 0))
         finally:
@@ -277,26 +280,15 @@ def _begin(
     return _Worker(member, process, output)
 
 
-def _gpu_shares(num_workers: int, arguments: Sequence[str]) -> list[str] | None:
-    """CUDA_VISIBLE_DEVICES for each worker; None if there are no GPUs to divide."""
-    gpus = _visible_gpus()
-    if not gpus or any(a.lower().startswith("cpu") for a in arguments):
-        return None
-    count = len(gpus) // num_workers
-    if not count:
-        raise KerasdistError(
-            f"Received `--workers {num_workers}` on a machine with {len(gpus)} GPUs. Expected at "
-            f"least one GPU per worker. Start at most {len(gpus)} workers, or add `--devices cpu`."
-        )
-    return [",".join(gpus[i * count : (i + 1) * count]) for i in range(num_workers)]
-
-
-def _visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
-    chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [part.strip() for part in chosen.split(",") if part.strip() not in ("", "-1")]
-    folder = Path("/proc/driver/nvidia/gpus")
-    return [str(i) for i in range(len(list(folder.iterdir())))] if folder.is_dir() else []
+def _gpu_shares(start: Start, members: Sequence[Cluster], devices: str) -> list[list[str] | None]:
+    """The GPUs of each worker; None for a worker that keeps what this process sees."""
+    if start.cluster is not None:
+        return [gpu_shares.share_of_launched(member, devices) for member in members]
+    gpus = gpu_shares.visible_gpus()
+    if len(members) == 1 or not gpus or gpu_shares.names_cpus(devices):
+        return [None] * len(members)
+    # Without Slurm's variables, which number the launchers and not these workers.
+    return [gpu_shares.share_of(member, gpus, {}) for member in members]
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 import tensorflow as tf
 
-from kerasdist.devices import gpus
+from kerasdist.devices import gpus, private_tensorflow, visible_gpus
+from kerasdist.devices.gpu_shares import names_cpus
 from kerasdist.errors import KerasdistError, closest
 
 # What a caller may pass as `devices=`: "auto" or None, a count, a name, or indices and names.
@@ -40,14 +41,20 @@ def list_devices() -> list[Device]:
         >>> kerasdist.list_devices()[-1].kind
         'CPU'
     """
+    tf.config.list_logical_devices()  # Starts TensorFlow, which may ignore a GPU only then.
     auto = resolve_names("auto")
     devices = []
     for kind in ("GPU", "CPU"):
         physical = tf.config.list_physical_devices(kind)
         names = _names(kind)
+        indices = [int(name.split(":")[1]) for name in names]
         # All logical CPUs share the memory of the machine.
-        memory = gpus.visible_memory() if kind == "GPU" and names else [_memory()] * len(names)
-        for index, name in enumerate(names):
+        memory = (
+            gpus.visible_memory()
+            if kind == "GPU" and names
+            else [_memory()] * (1 + max(indices, default=0))
+        )
+        for index, name in zip(indices, names, strict=True):
             # TensorFlow numbers logical devices in the order of the physical ones.
             source = physical[min(index, len(physical) - 1)]
             details = tf.config.experimental.get_device_details(source) if kind == "GPU" else {}
@@ -95,7 +102,7 @@ def logical_cpus(num_devices: int) -> None:
             cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices
         )
     except RuntimeError:
-        present = len(tf.config.list_logical_devices("CPU"))
+        present = len(private_tensorflow.own_devices("CPU"))
         if present >= num_devices:
             return
         raise KerasdistError(
@@ -118,7 +125,7 @@ def logical_cpus_for(devices: Devices) -> None:
     """Makes the logical CPUs that `devices` needs, without starting TensorFlow."""
     text = str(devices).strip()
     count = int(text.removeprefix("cpu:")) if re.fullmatch(r"(cpu:)?[1-9]\d*", text) else 1
-    if text.startswith("cpu:") or not tf.config.list_physical_devices("GPU"):
+    if text.startswith("cpu:") or not _has_gpu():
         logical_cpus_if_more(count)
 
 
@@ -151,6 +158,23 @@ def resolve_names(devices: Devices, soft: bool = False) -> tuple[str, ...]:
     if isinstance(devices, Sequence) and devices:
         return _by_items(devices, soft)
     raise KerasdistError(f"Received `devices={devices!r}`. {_expected()} Pass one of these.")
+
+
+def kind_of(devices: Devices) -> str:
+    """The kind of devices that `devices` stands for: "GPU" or "CPU"."""
+    return "GPU" if _has_gpu() and not names_cpus(devices) else "CPU"
+
+
+def expected_gpus(devices: Devices, soft: bool = False) -> list[int]:
+    """Numbers of the GPUs that `devices` stands for, without an error if it is wrong.
+
+    Then it returns all GPUs: the error comes from `resolve_names`.
+    """
+    try:
+        names: Sequence[str] = resolve_names(devices, soft)
+    except KerasdistError:
+        names = _names("GPU")
+    return [int(name.split(":")[1]) for name in names if name.startswith("GPU")]
 
 
 def _by_count(count: int, soft: bool) -> tuple[str, ...]:
@@ -250,11 +274,17 @@ def _is_number(value: Any) -> TypeGuard[int | str]:
 
 
 def _has_gpu() -> bool:
-    return bool(tf.config.list_physical_devices("GPU"))
+    return bool(tf.config.get_visible_devices("GPU"))
 
 
 def _names(kind: str) -> list[str]:
-    return [f"{kind}:{i}" for i in range(len(tf.config.list_logical_devices(kind)))]
+    """The devices of this process. Does not start TensorFlow, so that GPUs can still be hidden."""
+    if private_tensorflow.has_started():
+        count = len(private_tensorflow.own_devices(kind))
+    else:
+        visible = tf.config.get_visible_devices(kind)
+        count = sum(len(tf.config.get_logical_device_configuration(d) or [d]) for d in visible)
+    return [visible_gpus.shown(f"{kind}:{i}") for i in range(count)]
 
 
 def _memory() -> int | None:

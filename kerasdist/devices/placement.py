@@ -12,8 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices import worker
-from kerasdist.devices.names import Devices, logical_cpus_for, resolve_names
+from kerasdist.devices import gpus, visible_gpus, worker
+from kerasdist.devices.names import (
+    Devices,
+    expected_gpus,
+    kind_of,
+    logical_cpus_for,
+    resolve_names,
+)
 from kerasdist.devices.worker import Workers
 from kerasdist.errors import KerasdistError
 
@@ -74,8 +80,9 @@ class Share:
 class Placement:
     """The devices of a run.
 
-    `names` are the devices of this process. `strategy` is None on one device, which needs no
-    tf.distribute. `workers` is None unless other processes run the same training.
+    `names` are the devices of this process, as TensorFlow numbers them. `strategy` is None on one
+    device, which needs no tf.distribute. `workers` is None unless other processes run the same
+    training.
     """
 
     names: tuple[str, ...]
@@ -99,8 +106,10 @@ class Placement:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """Names of the devices of all workers."""
-        return self.names if self.workers is None else self.workers.titles
+        """Names of the devices of all workers, for the user."""
+        if self.workers is not None:
+            return self.workers.titles
+        return tuple(visible_gpus.shown(name) for name in self.names)
 
     @property
     def is_chief(self) -> bool:
@@ -163,8 +172,18 @@ def place(devices: Devices = "auto", *, soft: bool = False) -> Placement:
 
     In a worker of a cluster, `devices` are the devices of each worker.
     """
-    joined = worker.join(lambda: resolve_names(devices, soft), lambda: logical_cpus_for(devices))
-    names = resolve_names(devices, soft)
+
+    def choose() -> tuple[str, ...]:
+        return visible_gpus.in_tensorflow(resolve_names(devices, soft))
+
+    def before_start() -> None:
+        logical_cpus_for(devices)
+        gpus.spare_others(expected_gpus(devices, soft))
+
+    joined = worker.join(kind_of(devices), choose, before_start)
+    if joined is None:
+        gpus.spare_others(expected_gpus(devices, soft))
+    names = choose()
     if joined is not None:
         if names != joined.names:
             raise KerasdistError(

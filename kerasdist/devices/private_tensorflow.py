@@ -22,6 +22,19 @@ def has_started() -> bool:
     return context.context()._context_handle is not None
 
 
+def own_devices(kind: str) -> list[tf.config.LogicalDevice]:
+    """The logical devices of this process; starts TensorFlow.
+
+    In a cluster, `tf.config.list_logical_devices` lists the devices of all workers.
+    """
+    devices = tf.config.list_logical_devices(kind)
+    server = context.context().get_server_def() or context.context()._collective_ops_server_def
+    if server is None:
+        return devices
+    own = f"/job:{server.job_name}/replica:0/task:{server.task_index}/"
+    return [device for device in devices if device.name.startswith(own)]
+
+
 def uses_onednn() -> bool:
     """Whether TensorFlow runs CPU operations with oneDNN."""
     return _pywrap_util_port.IsMklEnabled()

@@ -20,22 +20,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices import loopback, private_tensorflow, watchdog
+from kerasdist.devices import gpu_shares, loopback, private_tensorflow, visible_gpus, watchdog
 from kerasdist.devices.cluster import LIFELINE, REPORT, Cluster, current
-from kerasdist.devices.failures import WorkerLostError, find_lost_worker, tell_others
+from kerasdist.devices.failures import WorkerLostError, find_lost_worker, is_own, tell_others
 from kerasdist.errors import DivergedError, KerasdistError
 
 # Numbers per collective. More are sent in pieces, which need less memory.
-_PIECE = 1 << 24
+_PIECE = 1 << 23
 # A worker that notices a failure stays this long, so that the others see that it is not lost.
 _GRACE_SECONDS = 3.0
-_VECTOR = tf.TensorSpec([None], tf.int32)
+# Not int32: "Collective all-reduce does not support datatype DT_INT32 on DEVICE_GPU" (TF 2.21).
+_VECTOR = tf.TensorSpec([None], tf.int64)
 
 
 class Workers:
     """This process and the other workers. A process creates it once and keeps it until it ends."""
 
-    def __init__(self, cluster: Cluster, choose_devices: Callable[[], tuple[str, ...]]):
+    def __init__(self, cluster: Cluster, kind: str, choose_devices: Callable[[], tuple[str, ...]]):
         self.cluster = cluster
         self._is_told = False
         self._watchdog = _start_watchdog(cluster)
@@ -46,7 +47,7 @@ class Workers:
             return self.names
 
         with self.together():
-            self.strategy = _strategy(cluster, choose)
+            self.strategy = _strategy(cluster, kind, choose)
             self._gather = tf.function(self._all_gather, input_signature=[_VECTOR])
             self._add = tf.function(self._all_reduce, input_signature=[_VECTOR])
             self._check_names()
@@ -69,8 +70,9 @@ class Workers:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """Names of the devices of all workers."""
-        return tuple(f"worker {i} {name}" for i in range(self.num_workers) for name in self.names)
+        """Names of the devices of all workers, for the user."""
+        names = [visible_gpus.shown(name) for name in self.names]
+        return tuple(f"worker {i} {name}" for i in range(self.num_workers) for name in names)
 
     def _check_names(self) -> None:
         counts = self.gather(np.array([len(self.names)]))[:, 0].tolist()
@@ -80,6 +82,9 @@ class Workers:
                 f"The workers have different numbers of devices: {listed}. Expected the same "
                 "number on each. Choose the devices with `--devices`."
             )
+        if self.names[0].startswith("GPU"):
+            keys = gpu_shares.keys(self.cluster, visible_gpus.positions(self.names))
+            gpu_shares.refuse_shared(self.cluster, self.gather(np.array(keys)).tolist())
 
     def gather(self, array: np.ndarray) -> np.ndarray:
         """The arrays of all workers, stacked. Shapes and types must be equal."""
@@ -156,8 +161,12 @@ class Workers:
         except (WorkerLostError, DivergedError, KeyboardInterrupt, SystemExit):
             raise  # All workers know of it.
         except tf.errors.OpError as error:
-            # Not sent to the other workers: collectives also fail here because one of them failed.
+            # Others are not told of errors that one of them may have caused.
+            is_new = is_own(self.cluster, error) and not self._is_told
             self._is_told = True
+            if is_new:
+                tell_others(self.cluster, error)
+                raise
             lost = find_lost_worker(self.cluster, error)
             if lost is None:
                 raise
@@ -175,9 +184,15 @@ _joined: Workers | None = None
 
 
 def join(
-    choose_devices: Callable[[], tuple[str, ...]], before_start: Callable[[], None]
+    kind: str, choose_devices: Callable[[], tuple[str, ...]], before_start: Callable[[], None]
 ) -> Workers | None:
-    """Joins the cluster that TF_CONFIG names; None if this process is alone."""
+    """Joins the cluster that TF_CONFIG names; None if this process is alone.
+
+    Args:
+        kind: The kind of devices: "GPU" or "CPU".
+        choose_devices: Returns their names, once TensorFlow has started.
+        before_start: Called before that.
+    """
     global _joined
     cluster = current()
     if cluster is None or _is_alone:
@@ -190,8 +205,10 @@ def join(
                 "`model` as a function that builds it, and call kerasdist before anything else "
                 "that uses TensorFlow."
             )
+        if kind == "GPU" and REPORT not in os.environ:
+            _take_own_gpus(cluster)  # No launcher did it.
         before_start()
-        _joined = Workers(cluster, choose_devices)
+        _joined = Workers(cluster, kind, choose_devices)
     return _joined
 
 
@@ -209,6 +226,16 @@ def alone() -> Iterator[None]:
         _is_alone = before
 
 
+def _take_own_gpus(cluster: Cluster) -> None:
+    """Leaves only this worker's share of the GPUs visible."""
+    gpus = tf.config.list_physical_devices("GPU")
+    share = gpu_shares.share_of_launched(cluster, "gpu")
+    if share is None or tf.config.get_visible_devices("GPU") != gpus:  # The caller chose.
+        return
+    places = [gpu_shares.visible_gpus().index(name) for name in share]
+    tf.config.set_visible_devices([gpus[i] for i in places if i < len(gpus)], "GPU")
+
+
 def report(**fields: object) -> bool:
     """Sends `fields` to the launcher of this worker; False if there is none."""
     descriptor = os.environ.get(REPORT)
@@ -216,8 +243,8 @@ def report(**fields: object) -> bool:
 
 
 def _as_words(content: bytes) -> np.ndarray:
-    """As 32-bit numbers: collectives cannot send bytes."""
-    return np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+    """As 64-bit numbers: collectives cannot send bytes."""
+    return np.frombuffer(content + bytes(-len(content) % 8), np.int64)
 
 
 def _start_watchdog(cluster: Cluster) -> subprocess.Popen[bytes]:
@@ -238,8 +265,15 @@ def _start_watchdog(cluster: Cluster) -> subprocess.Popen[bytes]:
     )
 
 
+def exchange_by(kind: str) -> tf.distribute.experimental.CommunicationOptions:
+    """How workers exchange tensors: by NCCL between GPUs, by TensorFlow's own ring between CPUs."""
+    ways = tf.distribute.experimental.CommunicationImplementation
+    way = ways.NCCL if kind == "GPU" else ways.RING
+    return tf.distribute.experimental.CommunicationOptions(implementation=way)
+
+
 def _strategy(
-    cluster: Cluster, choose_devices: Callable[[], tuple[str, ...]]
+    cluster: Cluster, kind: str, choose_devices: Callable[[], tuple[str, ...]]
 ) -> tf.distribute.Strategy:
     # Half of the timeout detects the silence. The other half is for asking who is missing.
     private_tensorflow.watch_workers(
@@ -252,7 +286,9 @@ def _strategy(
         rpc_layer="grpc",
     )
     with private_tensorflow.chosen_worker_devices(choose_devices):
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            cluster_resolver=resolver, communication_options=exchange_by(kind)
+        )
     if cluster.is_on_loopback:
         loopback.keep_to_loopback(int(cluster.hosts[cluster.index].rpartition(":")[2]))
     return strategy

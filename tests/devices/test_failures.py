@@ -63,6 +63,104 @@ def test_an_error_of_tensorflow_names_the_worker_that_caused_it(kind, text, lost
     assert (found and list(found.workers)) == lost
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (tf.errors.ResourceExhaustedError, "OOM when allocating tensor with shape[9]", True),
+        (tf.errors.InvalidArgumentError, "indices[0] = 7 is not in [0, 3)", True),
+        (tf.errors.InternalError, "cuDNN launch failure on /job:worker/task:1/device:GPU:0", True),
+        (tf.errors.UnknownError, "ValueError: the camera is off", True),
+        (tf.errors.InternalError, "Collective ops is aborted by: something", False),
+        (
+            tf.errors.InternalError,
+            "NCCL: remote process exited or there was a network error",
+            False,
+        ),
+        (tf.errors.InvalidArgumentError, "from /job:worker/replica:0/task:2: shapes", False),
+        (tf.errors.InternalError, "CoordinationService is not there", False),
+        (tf.errors.InternalError, "kerasdist-worker 2: the disk is full", False),
+        (tf.errors.AbortedError, "Stopping", False),
+        (tf.errors.CancelledError, "RPC Request was cancelled", False),
+        (tf.errors.UnavailableError, "Connection reset by peer", False),
+        (tf.errors.DeadlineExceededError, "too late", False),
+    ],
+)
+def test_an_error_is_of_a_workers_own_making_if_nothing_points_to_others(
+    kind, text, expected, others
+):
+    assert failures.is_own(others, kind(None, None, text)) is expected
+
+
+GRAPH_ERROR = """Graph execution error:
+
+Detected at node while/Assert defined at (most recent call last):
+  File "model.py", line 11, in call
+
+assertion failed: [the camera is off] [47]
+\t [[{{node while/Assert}}]] [Op:__inference__train_loop_1109]"""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            tf.errors.InvalidArgumentError(None, None, GRAPH_ERROR),
+            "assertion failed: [the camera is off] [47]",
+        ),
+        (tf.errors.InternalError(None, None, ""), "InternalError"),
+        (ValueError("bad shape\nwith a long story"), "bad shape"),
+    ],
+)
+def test_the_reason_of_an_error_is_one_line(error, expected):
+    assert failures.reason(error) == expected
+
+
+BROKEN = """
+import json, os
+import keras, numpy as np, tensorflow as tf
+import kerasdist
+
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+x = np.arange(64, dtype="float32")[:, None]
+
+class Camera(keras.layers.Layer):
+    def call(self, x):
+        if index == 1:  # It fails in the third step.
+            with tf.control_dependencies([tf.debugging.Assert(x[0, 0] < 32, ["camera is off"])]):
+                x = tf.identity(x)
+        return x
+
+def build():
+    model = keras.Sequential([keras.Input((1,)), Camera(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+try:
+    kerasdist.fit(build, (x, x), batch_size=16, shuffle=False, progress=False)
+except Exception as error:
+    print(type(error).__name__, str(error).splitlines()[0], flush=True)
+os._exit(0)
+"""
+
+
+def test_a_workers_own_error_of_tensorflow_is_told_to_the_others():
+    hosts = tuple(f"localhost:{port}" for port in free_ports(2))
+    own = [
+        subprocess.Popen(
+            [sys.executable, "-c", BROKEN],
+            env=environment(TF_CONFIG=Cluster(hosts, i).tf_config()),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    first, second = (finish(process, 120)[0] for process in own)
+    told = f"worker 1 ({hosts[1]}) failed: assertion failed: [camera is off]"
+    assert f"WorkerLostError {told}" in first
+    assert "InvalidArgumentError Graph execution error:" in second
+
+
 def test_a_stopped_worker_still_listens_and_is_named_by_the_error():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from kerasdist import KerasdistError
-from kerasdist.devices import gpus
+from kerasdist.devices import gpus, private_tensorflow
+from kerasdist.devices.placement import place
+from tests.devices import fake_gpus
 
 GB = 2**30
 
@@ -62,6 +64,45 @@ def test_a_limit_is_set_for_every_gpu_by_its_own_size(two):
     two.clear()
     gpus.set_memory(False, "4GB", totals=list)
     assert two == [("first", 4096), ("second", 4096)]
+
+
+def test_only_the_chosen_gpus_are_set(two):
+    gpus.set_memory(True, None, chosen=[1])
+    gpus.set_memory(False, "0.5", totals=lambda: [8 * GB, 24 * GB], chosen=[1])
+    assert two == [("second", True), ("second", 12288)]
+
+
+def test_the_size_of_a_gpu_is_that_of_the_visible_one(two, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    monkeypatch.setattr(gpus, "total_memory", lambda: [8 * GB, 16 * GB, 24 * GB])
+    gpus.set_memory(False, "0.5")
+    assert two == [("first", 12288), ("second", 4096)]
+
+
+def test_memory_grows_if_not_all_gpus_are_used(monkeypatch):
+    """TensorFlow has one setting for all GPUs that it sees."""
+    done = fake_gpus.present(monkeypatch, 3)
+    gpus.spare_others([0, 1, 2])
+    assert done.growth == []
+    gpus.spare_others([1])
+    assert done.growth == [0, 1, 2]
+
+
+@pytest.mark.parametrize("case", ["it has started", "logical GPUs"])
+def test_memory_is_left_as_it_is_if_it_cannot_be_set(monkeypatch, case):
+    done = fake_gpus.present(monkeypatch, 3)
+    if case == "logical GPUs":
+        done.limits[0] = [1024, 1024]
+    else:
+        monkeypatch.setattr(private_tensorflow, "has_started", lambda: True)
+    gpus.spare_others([1])
+    assert done.growth == []
+
+
+def test_a_placement_on_some_gpus_lets_their_memory_grow(monkeypatch):
+    done = fake_gpus.present(monkeypatch, 3)
+    assert place("GPU:1").names == ("GPU:1",)
+    assert (done.growth, done.visible) == ([0, 1, 2], [0, 1, 2])
 
 
 def test_nothing_asked_for_is_nothing_set(two):

@@ -1,5 +1,6 @@
 """The launcher, with workers that are small scripts."""
 
+import json
 import re
 import signal
 import sys
@@ -7,8 +8,9 @@ import textwrap
 
 import pytest
 
-from kerasdist import KerasdistError
 from kerasdist.devices import launcher
+from kerasdist.devices.cluster import Cluster
+from kerasdist.devices.ports import free_ports
 from kerasdist.runs.lock import is_alive
 
 WORKER = """
@@ -29,10 +31,10 @@ def launched(command, tmp_path, monkeypatch):
     starts = tmp_path / "starts"
     starts.mkdir()
 
-    def run(lines, *options, arguments=()):
+    def run(lines, *options, arguments=(), recipe="cifar10"):
         script = WORKER + textwrap.dedent(lines)
         monkeypatch.setattr(launcher, "WORKER", [sys.executable, "-c", script, str(starts)])
-        outcome = command("launch", "--workers", "2", *options, "fit", "cifar10", *arguments)
+        outcome = command("launch", "--workers", "2", *options, "fit", recipe, *arguments)
         begun = []
         for path in sorted(starts.iterdir()):
             start, index, pid = map(int, path.name.split("-"))
@@ -129,12 +131,79 @@ def test_a_signal_reaches_every_worker_once(launched, tmp_path, number, code):
     assert [(tmp_path / f"stopped-{i}").read_text() for i in (0, 1)] == ["x", "x"]
 
 
-def test_gpus_are_shared_out(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,3,5")
-    assert launcher._gpu_shares(2, ["cifar10"]) == ["0,2", "3,5"]
-    assert launcher._gpu_shares(3, ["cifar10"]) == ["0", "2", "3"]
-    assert launcher._gpu_shares(2, ["cifar10", "--devices", "cpu"]) is None
-    with pytest.raises(KerasdistError, match="with 4 GPUs"):
-        launcher._gpu_shares(5, ["cifar10"])
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert launcher._gpu_shares(2, ["cifar10"]) is None
+SHOW_GPUS = """
+open(f"{starts}/../gpus-{index}", "w").write(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+"""
+
+
+@pytest.fixture
+def gpus_of(launched, tmp_path, monkeypatch):
+    """What CUDA_VISIBLE_DEVICES is in each of two local workers."""
+
+    def run(visible, *arguments, recipe="cifar10"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        outcome, _ = launched(SHOW_GPUS, arguments=arguments, recipe=recipe)
+        assert outcome.code == 0, outcome.err
+        return [(tmp_path / f"gpus-{i}").read_text() for i in range(2)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--run-dir", "cpu_vs_gpu"),
+        ("--run-dir=cpu",),
+        ("--run_dir", "cpu"),
+        ("--devices", "2"),
+        ("--devices=GPU:0",),
+    ],
+)
+def test_workers_divide_the_gpus(gpus_of, arguments):
+    assert gpus_of("0,2,3,5", *arguments) == ["0,2", "3,5"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--devices", "cpu:2"), ("--devices=cpu",), ("--devices", "/device:CPU:0")]
+)
+def test_workers_on_cpus_do_not_divide_the_gpus(gpus_of, arguments):
+    assert gpus_of("0,2,3,5", *arguments) == ["0,2,3,5"] * 2
+
+
+def test_the_devices_of_a_repeated_run_count(gpus_of, tmp_path):
+    """`kerasdist launch fit RUN` trains again with the options of the run."""
+    saved = {"recipe": "cifar10", "settings": {}, "options": {"devices": "cpu:2"}}
+    run = tmp_path / "earlier"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(saved))
+    assert gpus_of("0,1", recipe=run) == ["0,1"] * 2
+
+
+def test_too_few_gpus_are_an_error_before_a_worker_starts(launched, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    outcome, begun = launched("")
+    assert outcome.code == 2
+    assert "Received 2 workers on a machine with 1 GPUs" in outcome.err
+    assert "--devices cpu" in outcome.err
+    assert not begun
+
+
+@pytest.mark.parametrize("by", ["hosts", "TF_CONFIG"])
+@pytest.mark.parametrize(("index", "expected"), [(0, "0,1"), (1, "2,3")])
+def test_workers_that_are_launched_one_by_one_divide_the_gpus_of_their_host(
+    command, tmp_path, monkeypatch, by, index, expected
+):
+    (tmp_path / "starts").mkdir()
+    script = [sys.executable, "-c", WORKER + SHOW_GPUS, str(tmp_path / "starts")]
+    monkeypatch.setattr(launcher, "WORKER", script)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(launcher.gpu_shares, "machine_gpus", lambda: ["a", "b", "c", "d"])
+    hosts = tuple(f"localhost:{port}" for port in free_ports(2))
+    if by == "hosts":
+        outcome = command("launch", "--hosts", ",".join(hosts), "--index", index, "fit", "cifar10")
+    else:
+        monkeypatch.setenv("TF_CONFIG", Cluster(hosts, index).tf_config())
+        outcome = command("fit", "cifar10")
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / f"gpus-{index}").read_text() == expected

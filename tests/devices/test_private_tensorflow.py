@@ -124,6 +124,9 @@ resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
 with private_tensorflow.chosen_worker_devices(lambda: ("CPU:1", "CPU:2")):
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
 print("devices", [name[-5:] for name in strategy.extended.worker_devices], flush=True)
+own = [device.name for device in private_tensorflow.own_devices("CPU")]
+print("own", len(tf.config.list_logical_devices("CPU")), len(own), flush=True)
+print("of this task", all(f"/task:{index}/" in name for name in own), flush=True)
 
 @tf.function
 def total():
@@ -158,9 +161,11 @@ def test_workers_with_chosen_devices_tell_each_other_of_errors():
         for i in range(2)
     ]
     first, second = (finish(process, 120)[0].splitlines() for process in own)
-    expected = ["devices ['CPU:1', 'CPU:2']", "replicas 4.0"]
-    assert [line for line in first if line.startswith(("devices", "replicas", "told"))] == [
-        *expected,
-        "told True",
-    ]
-    assert [line for line in second if line.startswith(("devices", "replicas"))] == expected
+    expected = ["devices ['CPU:1', 'CPU:2']", "own 6 3", "of this task True", "replicas 4.0"]
+    starts = ("devices", "own", "of", "replicas", "told")
+    assert [line for line in first if line.startswith(starts)] == [*expected, "told True"]
+    assert [line for line in second if line.startswith(starts)] == expected
+
+
+def test_a_process_without_a_cluster_owns_all_devices():
+    assert len(private_tensorflow.own_devices("CPU")) == 6

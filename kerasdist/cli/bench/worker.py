@@ -26,6 +26,7 @@ from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
+from kerasdist.devices import gpus, visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.models.fields import read
@@ -191,11 +192,19 @@ def _for_keras(model: keras.Model, *batch: Any) -> tuple[Any, ...]:
     return parts if example.sample_weight is not None else parts[:2]
 
 
+def prepare_devices(names: list[str]) -> None:
+    """Leaves the first GPUs visible, as many as there are `names`, or makes logical CPUs."""
+    is_cpu = names[0].startswith("CPU")
+    if is_cpu:
+        logical_cpus_if_more(len(names))
+    visible_gpus.keep([] if is_cpu else range(len(names)))  # Keras would use a GPU that it sees.
+    gpus.spare_others([])  # The processes of all measurements share the same GPUs.
+
+
 def serve(source: TextIO, say: Say) -> None:
     """Answers the requests of one measurement."""
     request = json.loads(source.readline())
-    if request["names"][0].startswith("CPU"):
-        logical_cpus_if_more(len(request["names"]))
+    prepare_devices(request["names"])
     trainer = Trainer(request)
     trial = Trial()
     trainer.run(TRIAL_STEPS, TRIAL_ROUNDS, trial, None)

@@ -63,8 +63,8 @@ def launch(argv: list[str]) -> int:
         )
     start = _start_of(values)
     # Checked here, so that a mistake is printed once and not by every worker.
-    fit_arguments.parse_fit(command[1:], "kerasdist fit")
-    return supervise(start, command[1:], values["max_restarts"])
+    parsed = fit_arguments.parse_fit(command[1:], "kerasdist fit")
+    return supervise(start, command[1:], parsed.run["devices"], values["max_restarts"])
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

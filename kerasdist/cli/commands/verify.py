@@ -15,6 +15,7 @@ from rich.table import Table
 
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import FIT_OPTIONS, Job
+from kerasdist.devices import visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import as_json
@@ -42,6 +43,7 @@ def verify(options: FitOptions) -> int:
     counts = [int(count) for count in run["counts"].split(",")]
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     kind = "GPU" if num_gpus >= max(counts) else "CPU"
+    visible_gpus.keep(range(max(counts)) if kind == "GPU" else [])
     if kind == "CPU":
         logical_cpus_if_more(max(counts))
     shards = run["shards"] or math.lcm(*counts, 4 if run["deterministic"] else 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kerasdist.devices import private_tensorflow
+from kerasdist.devices import private_tensorflow, visible_gpus
 
 PLACEMENT = "placement.txt"
 # They only pass values on. The file lists them, the summary does not.
@@ -62,4 +62,4 @@ def summary(nodes: list[Any]) -> list[str]:
 
 
 def _short(device: str) -> str:
-    return device.rpartition("device:")[2] or "?"
+    return visible_gpus.shown(device.rpartition("device:")[2]) or "?"
