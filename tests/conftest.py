@@ -73,6 +73,9 @@ def engines(monkeypatch):
             super().__init__(*args, **kwargs)
             made.append(self)
 
+        def close(self):
+            """Its copies stay: tests look at them."""
+
     monkeypatch.setattr(session, "Engine", Kept)
     return made
 

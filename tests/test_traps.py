@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.devices.placement import Placement, place
-from kerasdist.engine import reductions
+from kerasdist.engine.transfer import exchange
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import session
 from kerasdist.training.progress import watch
@@ -43,6 +43,9 @@ def engines(monkeypatch):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
+
+        def close(self):
+            """Its copies stay: tests look at them."""
 
     monkeypatch.setattr(session, "Engine", Recorded)
     return made
@@ -332,7 +335,7 @@ def test_t19_sums_over_replicas_are_right_for_every_number(replicas, fixed_order
     def replica():
         context = tf.distribute.get_replica_context()
         own = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1
-        (total,) = reductions.over_replicas(
+        (total,) = exchange.over_replicas(
             [tf.stack([own, 10 * own])], placement, fixed_order=fixed_order
         )
         return total

@@ -30,6 +30,12 @@ HOST = "CPU:0"
 WholeNumber: TypeAlias = int | tf.Tensor
 
 
+def on_host(number: int) -> tf.Tensor:
+    """A whole number in the memory of the host."""
+    with tf.device(HOST):
+        return tf.constant(number, tf.int64)
+
+
 def first_row(shard: WholeNumber, num_examples: WholeNumber, num_shards: int) -> WholeNumber:
     """The first row of a shard: shard i of a batch has the rows from `first_row(i)` to
     `first_row(i + 1)`, without the last.
@@ -194,9 +200,9 @@ def place(devices: Devices = "auto", *, soft: bool = False) -> Placement:
         return Placement(names, joined.strategy, joined)
     if len(names) == 1:
         return Placement(names, None)
-    # The engine adds up with copies between the devices (`engine/sums.py`). The strategy would use
-    # this for what the engine does not add up, and its default are collectives: they abort the
-    # process if strategies with different numbers of devices follow each other (TF 2.21).
+    # For what the engine does not add up itself (`engine/transfer/exchange.py`). The default would
+    # be collectives, which abort the process if strategies with different numbers of devices follow
+    # each other (TF 2.21).
     reduction = tf.distribute.ReductionToOneDevice()
     # Adding the same filter again has no effect.
     logging.getLogger("tensorflow").addFilter(_is_worth_showing)

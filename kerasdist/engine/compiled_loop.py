@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -14,15 +14,12 @@ import tensorflow as tf
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import HOST
 from kerasdist.devices.private_tensorflow import silence_retracing_warning
-from kerasdist.engine.device_batches import DeviceBatches, Staged
+from kerasdist.engine.transfer.batches import Batches, DeviceBatches, Source, Staged
 
 # A call of the compiled loop takes about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
 # How a call ended.
 REACHED, END_OF_DATA, NOT_FINITE = 0, 1, 2
-
-# Where batches come from: a `tf.data.Dataset`, on its way to GPUs or not, or arrays in memory.
-Source: TypeAlias = tf.data.Iterator | Staged | Rows
 
 
 class StepResult(NamedTuple):
@@ -74,23 +71,6 @@ def compiled(function: Callable[..., Any]) -> Any:
     return made
 
 
-def next_batch(batches: Source) -> Any | None:
-    """What `first_of` takes the next batch from, in a compiled function; None at the end.
-
-    For `Rows` this is not the batch itself: TensorFlow would fold its known size into constants,
-    which rounds differently.
-    """
-    if isinstance(batches, Rows):
-        return batches if batches.position < batches.num_batches else None
-    optional = batches.get_next_as_optional()
-    return optional if optional.has_value() else None
-
-
-def first_of(found: Any) -> Any:
-    """The batch that `next_batch` found."""
-    return found.batch(found.position) if isinstance(found, Rows) else found.get_value()
-
-
 # Values that the loop carries from step to step: numbers of steps and examples, the status, loss
 # and flags of the last step.
 Carried = tuple[tf.Tensor, ...]
@@ -101,13 +81,13 @@ def over_batches(
     source: Source,
     num_steps: tf.Tensor,
     run: Callable[[Any], StepResult],
+    batches: Batches | None = None,
     *,
     times_input: bool = False,
-    on_devices: DeviceBatches | None = None,
 ) -> tuple[tf.Tensor, ...]:
     """Calls `run(batch)` for batch after batch.
 
-    `on_devices` sends `Staged` batches to GPUs. Then a batch is a list: the part of each replica.
+    `batches` sends `Staged` batches to GPUs. Then a batch is a list: the part of each replica.
 
     Returns:
         The numbers of steps and examples; status, loss and flags of the last step; for how many
@@ -117,7 +97,7 @@ def over_batches(
     """
 
     with tf.device(HOST) if isinstance(source, Staged) else contextlib.nullcontext():
-        return _over(source, num_steps, run, times_input, on_devices)
+        return _over(source, num_steps, run, times_input, batches)
 
 
 def _over(
@@ -125,7 +105,7 @@ def _over(
     num_steps: tf.Tensor,
     run: Callable[[Any], StepResult],
     times_input: bool,
-    on_devices: DeviceBatches | None,
+    batches: Batches | None,
 ) -> tuple[tf.Tensor, ...]:
     def after(step: tf.Tensor, examples: tf.Tensor, batch: Any) -> Carried:
         status, count, loss, flags = run(batch)
@@ -141,9 +121,9 @@ def _over(
     staged = tf.constant(0, tf.int64)
     if isinstance(source, Rows):
         results, waited = _over_rows(source, num_steps, after, start, shapes)
-    elif isinstance(source, Staged):
+    elif isinstance(batches, DeviceBatches):
         results, waited, staged = _over_staged(
-            source, num_steps, after, start, shapes, times_input, on_devices
+            source, num_steps, after, start, shapes, times_input, batches
         )
     else:
         results, waited = _over_iterator(source, num_steps, after, start, shapes, times_input)
@@ -224,11 +204,9 @@ def _over_staged(
     start: Carried,
     shapes: tuple[Any, ...],
     times_input: bool,
-    on_devices: DeviceBatches | None,
+    batches: DeviceBatches,
 ) -> tuple[Carried, tf.Tensor, tf.Tensor]:
     """One batch is always on its way: it travels while the devices compute the step before it."""
-    if on_devices is None:
-        raise ValueError("staged batches need `on_devices`")
     iterator = source.iterator
     num_steps, count = tf.identity(num_steps), tf.identity(source.count)
 
@@ -238,16 +216,16 @@ def _over_staged(
 
     def body(step: tf.Tensor, examples: tf.Tensor, *rest: Any) -> tuple[Any, ...]:
         *_, count, waited = rest
-        batch = on_devices.take(iterator.element_spec, count)
+        batch = batches.take(iterator.element_spec, count)
         # The next batch may come only after this one has been taken.
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-            following = on_devices.fetch(iterator)
+            following = batches.fetch(iterator)
         results = after(step, examples, batch)
         if times_input:
             waited += _later(following, than=results[2])
         return (*results, following, waited)
 
-    first = tf.cond(count > 0, lambda: count, lambda: on_devices.fetch(iterator))
+    first = tf.cond(count > 0, lambda: count, lambda: batches.fetch(iterator))
     zero = tf.constant(0.0, tf.float64)
     *results, staged, waited = tf.while_loop(
         more,

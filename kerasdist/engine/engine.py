@@ -16,25 +16,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.rows import Rows
-from kerasdist.devices.placement import HOST, Placement
-from kerasdist.engine import compiled_loop, finite, observations, reductions, sums, updates
+from kerasdist.devices.placement import Placement, on_host
+from kerasdist.engine import compiled_loop, finite, observations, sums, updates
 from kerasdist.engine.compiled_loop import (
     END_OF_DATA,
     NOT_FINITE,
     REACHED,
     Outcome,
-    Source,
     StepResult,
     over_batches,
 )
-from kerasdist.engine.device_batches import DeviceBatches, Staged
 from kerasdist.engine.inference_steps import evaluate_step, predict_step
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Number
 from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
+from kerasdist.engine.transfer import exchange
+from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
 from kerasdist.models import pure
 
 
@@ -67,11 +66,10 @@ class Engine:
             is_joined=self.vectors is not None,
             is_packed=self._is_packed(),
         )
-        self._sent_to_train, self._sent_to_test = self._device_batches(), self._device_batches()
+        self._to_train, self._to_test = self._batches(), self._batches()
         self._parts = self._step_parts()
         self.train_loop = compiled_loop.compiled(self._train_loop)
         self.observed_step = compiled_loop.compiled(self._observed_step)
-        self.fetch = compiled_loop.compiled(self._fetch)
         self.test_loop = compiled_loop.compiled(self._test_loop)
         self.predict_loop = compiled_loop.compiled(self._predict)
 
@@ -98,17 +96,12 @@ class Engine:
         is_large = self.placement.is_gpu and not self.state.is_small
         return self.vectors is not None or (self.settings.shards > 1 and not is_large)
 
-    def _device_batches(self) -> DeviceBatches | None:
-        """Sends batches to GPUs ahead of time. CPUs take them where they are."""
+    def _batches(self) -> Batches:
+        settings = self.settings
         if not self.placement.is_gpu:
-            return None
-        settings = self.settings
+            # Multi-worker batches have no known size. So deterministic runs ignore it everywhere.
+            return HostBatches(of_one_size=not settings.deterministic)
         return DeviceBatches(self.placement, settings.shards, needs_whole=settings.gather_metrics)
-
-    def _times_input(self) -> bool:
-        """On GPUs, TensorFlow has no clock in deterministic runs (2.21)."""
-        settings = self.settings
-        return settings.times_input and not (settings.deterministic and self.placement.is_gpu)
 
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
@@ -127,7 +120,7 @@ class Engine:
             state=self.state,
             functions=self.functions,
             add_up_shards=add_up_shards,
-            reduction=reductions.reduction(self.placement, fixed_order=deterministic),
+            reduction=exchange.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
         )
 
@@ -162,15 +155,15 @@ class Engine:
 
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""
-        source = _sent(self._sent_to_train, batches)
-        *results, waited, staged, rate = self.train_loop(source, _on_host(num_steps))
-        _keep(self._sent_to_train, staged)
+        source = self._to_train.source(batches)
+        *results, waited, staged, rate = self.train_loop(source, on_host(num_steps))
+        self._to_train.keep(staged)
         return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
 
     def train_observed(self, batches: Source) -> Outcome:
         """Runs one step as `train` does, and returns what a summary shows of it."""
         began = time.perf_counter()
-        found = self._next_batch(batches)
+        found = self._to_train.next(batches)
         if found is None:
             return Outcome(0, 0, END_OF_DATA, 0.0)
         waited = time.perf_counter() - began
@@ -211,9 +204,9 @@ class Engine:
 
     def test(self, batches: Source, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches. The weights do not change."""
-        source = _sent(self._sent_to_test, batches)
-        steps, examples, status, *_, staged = self.test_loop(source, _on_host(num_steps), use_ema)
-        _keep(self._sent_to_test, staged)
+        source = self._to_test.source(batches)
+        steps, examples, status, *_, staged = self.test_loop(source, on_host(num_steps), use_ema)
+        self._to_test.keep(staged)
         return Outcome(int(steps), int(examples), int(status), float("nan"))
 
     def predict(self, batch: Any) -> Any:
@@ -230,32 +223,15 @@ class Engine:
 
     def close(self) -> None:
         """Frees what waits on GPUs for the next step: batches, and copies of the state."""
-        for sent in (self._sent_to_train, self._sent_to_test):
-            if sent is not None:
-                sent.clear()
+        self._to_train.clear()
+        self._to_test.clear()
         self.state.free_copies()
-
-    def _next_batch(self, batches: Source) -> Any | None:
-        """What the observed step takes its batch from; None at the end."""
-        sent = self._sent_to_train
-        if sent is None:
-            return compiled_loop.next_batch(batches)
-        found = sent.source(batches)
-        if int(found.count) == 0:
-            found = found._replace(count=self.fetch(found))
-        sent.keep(_on_host(0))
-        return found if int(found.count) > 0 else None
-
-    def _fetch(self, found: Staged) -> tf.Tensor:
-        return self._sent_to_train.fetch(found.iterator)
 
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run = partial(self._train_batch, self._training())
         with pure.patched():
-            source, timed = self._source(batches), self._times_input()
-            results = over_batches(
-                source, num_steps, run, times_input=timed, on_devices=self._sent_to_train
-            )
+            timed = self.settings.times_input
+            results = over_batches(batches, num_steps, run, self._to_train, times_input=timed)
             values = self.state.first("optimizer")
             return *results, compiled_loop.last_learning_rate(
                 self.model.optimizer, self.roles.optimizer, values
@@ -278,11 +254,7 @@ class Engine:
             return result, observer.look(replica, batch, start, details)
 
         with pure.patched():
-            if isinstance(found, Staged):
-                batch = self._sent_to_train.take(found.iterator.element_spec, found.count)
-            else:
-                batch = compiled_loop.first_of(self._source(found))
-            results = self._run(run, batch, self.state.start)
+            results = self._run(run, self._to_train.first(found), self.state.start)
         status, count, loss, _ = results[0][0]
         flags = self._flags([result.flags for result, _ in results])
         return status, count, loss, flags, [seen for _, seen in results]
@@ -298,10 +270,10 @@ class Engine:
         start = partial(self.state.start_without_update, use_ema=use_ema)
         with pure.patched():
             return over_batches(
-                self._source(batches),
+                batches,
                 num_steps,
                 lambda batch: self._run(step, batch, start)[0],
-                on_devices=self._sent_to_test,
+                self._to_test,
             )
 
     def _predict(self, batch: Any) -> tuple[tuple[Any, tf.Tensor], ...]:
@@ -310,15 +282,6 @@ class Engine:
             if self.placement.is_gpu:
                 batch = DeviceBatches(self.placement, self.placement.num_replicas).parts(batch)
             return self._run(step, batch, self.state.start_without_update)
-
-    def _source(self, batches: Source) -> Source:
-        """Lets batches of arrays have a known size, if the run is not deterministic.
-
-        Multi-worker batches have no known size. So deterministic runs ignore it everywhere.
-        """
-        if isinstance(batches, Rows):
-            return batches._replace(of_one_size=not self.settings.deterministic)
-        return batches
 
     def _run(
         self,
@@ -354,17 +317,3 @@ class Engine:
             tf.nest.pack_sequence_as(results, [column[i % len(column)] for column in columns])
             for i in range(len(placement.names))
         )
-
-
-def _on_host(number: int) -> tf.Tensor:
-    with tf.device(HOST):
-        return tf.constant(number, tf.int64)
-
-
-def _sent(batches: DeviceBatches | None, source: Source) -> Source:
-    return source if batches is None else batches.source(source)
-
-
-def _keep(batches: DeviceBatches | None, staged: tf.Tensor) -> None:
-    if batches is not None:
-        batches.keep(staged)

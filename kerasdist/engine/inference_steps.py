@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.engine.compiled_loop import REACHED, StepResult
-from kerasdist.engine.reductions import of_denominators
 from kerasdist.engine.shards import Cut, Number
 from kerasdist.engine.state import Start
 from kerasdist.engine.sums import Sums
 from kerasdist.engine.train_step import StepParts
+from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.models.fields import Example, read
 
 
@@ -28,16 +28,7 @@ def evaluate_step(
     # Read and cut the batch, as in training.
     batch, span = batch if parts.placement.has_parts else (batch, None)
     example = read(parts.model, batch)
-    known = not settings.deterministic
-    cut = Cut(
-        example,
-        settings.shards,
-        parts.placement,
-        replica,
-        span,
-        is_whole=settings.gather_metrics,
-        known=known,
-    )
+    cut = Cut.of_step(settings, parts.placement, example, replica, span)
     count = settings.num_test_denominators
     of_shard = partial(functions.test_denominators, start.inputs)
     denominators = of_denominators(cut, of_shard, count, parts.placement) if count else None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import tensorflow as tf
 
 from kerasdist.devices.placement import HOST, Placement
+from kerasdist.engine.settings import Settings
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
 
@@ -119,6 +120,26 @@ class Cut:
         self.num_replicas = placement.num_replicas
         self.per_replica = shards // self.num_replicas
         self._first = replica * self.per_replica
+
+    @classmethod
+    def of_step(
+        cls,
+        settings: Settings,
+        placement: Placement,
+        example: Example,
+        replica: Number,
+        span: tf.Tensor | None,
+    ) -> Cut:
+        """The shards of a step of training or evaluation."""
+        return cls(
+            example,
+            settings.shards,
+            placement,
+            replica,
+            span,
+            is_whole=settings.gather_metrics,
+            known=not settings.deterministic,
+        )
 
     def each(
         self,

@@ -15,6 +15,7 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
+from kerasdist.engine.transfer import copies
 from kerasdist.models import pure
 
 ROLES = ("trainable", "other", "optimizer", "metrics")
@@ -102,8 +103,12 @@ class State:
             for role, owners in self._owners.items()
         }
         stored = joined.roles if joined else roles
-        self._copies = {role: self._place(stored.natives(role)) for role in ROLES}
-        self._copies["ema"] = self._copy(stored.natives("trainable") if with_ema else [])
+        self._copies = {
+            role: copies.placed(stored.natives(role), self._devices, placement.names[0])
+            for role in ROLES
+        }
+        averaged = stored.natives("trainable") if with_ema else []
+        self._copies["ema"] = copies.copied(averaged, self._devices)
         self._owners["ema"] = self._owners["trainable"] if with_ema else []
         self._groups["ema"] = self._groups["trainable"] if with_ema else []
         if joined:
@@ -160,39 +165,15 @@ class State:
             for numbers in self._groups[role]
         ]
 
-    def _place(self, owners: list[tf.Variable]) -> list[tuple[tf.Variable, ...]]:
-        # Variables made in a strategy's scope belong to its replicas, not to these.
-        is_here = all(
-            v.device.endswith(self._placement.names[0])
-            and not isinstance(v, tf.distribute.DistributedValues)
-            for v in owners
-        )
-        if not is_here:
-            return self._copy(owners)
-        others = self._copy(owners, self._devices[1:])
-        return [(owner, *copies) for owner, copies in zip(owners, others, strict=True)]
-
-    def _copy(
-        self, variables: list[tf.Variable], devices: Sequence[str] | None = None
-    ) -> list[tuple[tf.Variable, ...]]:
-        """A copy of each variable on each of the devices (all by default)."""
-        return [
-            tuple(
-                _variable(variable.numpy(), variable.dtype, device)
-                for device in (self._devices if devices is None else devices)
-            )
-            for variable in variables
-        ]
-
     def variables(self, role: str, copy: int) -> list[tf.Variable]:
         """The stored variables of a role, in the copy with this number."""
-        return [copies[copy] for copies in self._copies[role]]
+        return [placed[copy] for placed in self._copies[role]]
 
     def read(self, copy: int = 0) -> Values:
         """The stored values, in the copy with this number, inside a step."""
         late = ("optimizer", "ema") if self.is_updated_in_place else ()
         return {
-            role: Reads(self.variables(role, copy))
+            role: copies.Reads(self.variables(role, copy))
             if role in late
             else [v.read_value() for v in self.variables(role, copy)]
             for role in self._copies
@@ -212,17 +193,17 @@ class State:
         trainable = self.apart("trainable", stored["ema" if use_ema else "trainable"])
         return Start(stored, trainable, tf.constant(0, tf.int64), copy=copy)
 
-    def first(self, role: str) -> list[tf.Tensor]:
+    def first(self, role: str) -> Tensors:
         """The values on the first device."""
-        return self.apart(role, [copies[0].read_value() for copies in self._copies[role]])
+        return self.apart(role, [placed[0].read_value() for placed in self._copies[role]])
 
     def assign(self, values: Values, start: Start) -> list[tf.Operation]:
         """Writes the values that changed: neither None nor the value that was read before."""
         return [
-            copies[start.copy].assign(value)
+            placed[start.copy].assign(value)
             for role, new in values.items()
             if new is not start.stored[role]
-            for copies, value, old in zip(self._copies[role], new, start.stored[role], strict=True)
+            for placed, value, old in zip(self._copies[role], new, start.stored[role], strict=True)
             if value is not None and value is not old
         ]
 
@@ -244,27 +225,19 @@ class State:
         return self.assign(state, start)
 
     def free_copies(self) -> None:
-        """Frees the memory of the copies on devices, after a last `write_back`.
-
-        The compiled functions hold the variables until Python collects them, which may be late.
-        """
+        """Frees the memory of the copies on devices, after a last `write_back`."""
         own = {id(owner) for role in ROLES for owner in self._owners[role]}
-        is_scarce = self._placement.is_gpu or self._placement.has_copies
-        for stored in self._copies.values() if is_scarce else ():
-            for variable in itertools.chain.from_iterable(stored):
-                if id(variable) not in own:
-                    tf.raw_ops.AssignVariableOp(
-                        resource=variable.handle, value=tf.zeros([0], variable.dtype)
-                    )
+        if self._placement.is_gpu or self._placement.has_copies:
+            copies.free(itertools.chain.from_iterable(self._copies.values()), own)
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
         for role in roles or ROLES:
-            for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+            for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
                 owners = [self._owners[role][i] for i in numbers]
-                if len(owners) == 1 and owners[0] is copies[0]:
+                if len(owners) == 1 and owners[0] is placed[0]:
                     continue
-                values = _cut(copies[0].numpy(), owners)
+                values = _cut(placed[0].numpy(), owners)
                 for owner, value in zip(owners, values, strict=True):
                     owner.assign(value)
 
@@ -274,19 +247,19 @@ class State:
             self._put(role, self._owners[role])
 
     def _put(self, role: str, values: Sequence[Any]) -> None:
-        for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+        for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
             own = [_local(values[i]) for i in numbers]
             value = own[0] if len(own) == 1 else np.concatenate([np.ravel(v) for v in own])
-            for copy in copies:
+            for copy in placed:
                 if copy is not value:
                     copy.assign(value)
 
     def arrays(self, role: str) -> list[np.ndarray]:
         """The values on the first device, in the order of the model's variables."""
         found: dict[int, np.ndarray] = {}
-        for numbers, copies in zip(self._groups[role], self._copies[role], strict=True):
+        for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
             owners = [self._owners[role][i] for i in numbers]
-            found |= dict(zip(numbers, _cut(copies[0].numpy(), owners), strict=True))
+            found |= dict(zip(numbers, _cut(placed[0].numpy(), owners), strict=True))
         return [found[i] for i in range(len(found))]
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -312,32 +285,6 @@ class State:
 
     def _names(self, role: str) -> list[str]:
         return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]
-
-
-class Reads(Sequence[tf.Tensor]):
-    """The values of variables, each read when it is first needed.
-
-    A value that was read holds its memory until its last use, also if the variable has a new one.
-    """
-
-    def __init__(self, variables: Sequence[tf.Variable]):
-        self._variables = variables
-        self._values: dict[int, tf.Tensor] = {}
-
-    def __len__(self) -> int:
-        return len(self._variables)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        if index not in self._values:
-            self._values[index] = self._variables[index].read_value()
-        return self._values[index]
-
-
-def _variable(value: np.ndarray, dtype: tf.DType, device: str) -> tf.Variable:
-    with tf.device(device):
-        return tf.Variable(value, dtype=dtype, trainable=False)
 
 
 def _local(value: Any) -> Any:

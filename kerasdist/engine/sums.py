@@ -1,4 +1,4 @@
-"""Sums over the shards of a replica, in a fixed order where bits must not depend on the devices.
+"""Sums over shards and replicas, in a fixed order where bits must not depend on the devices.
 
 The fixed order is a balanced tree over the shards: neighbours are added in pairs, and an odd one
 waits for the next round. A replica whose neighbouring shards are a power of two computes a whole
@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -19,6 +20,10 @@ from kerasdist.engine.shards import Number
 # So many numbers in a tensor, or in the state of a model, are few. Below this limit, a step takes
 # as long as it has operations. Above it, the size of the tensors decides.
 SMALL = 2**16
+# A profile finds the operations of the reduction by this name.
+ALL_REDUCE = "all_reduce"
+
+Result = TypeVar("Result")
 
 # New values of variables that a forward pass changed, by the id of the variable.
 Changed = dict[int, tf.Tensor]
@@ -173,6 +178,43 @@ def _in_a_tree(
     for larger in full[1:]:
         total = _add(larger, total)
     return total
+
+
+# Two ways to add up replicas without copies of the state. `exchange.py` has the others.
+
+
+class Reduction(Protocol):
+    """Adds up the replicas and finishes the step with the sums. Called on every replica."""
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result: ...
+
+
+@dataclass(frozen=True)
+class OneReplica:
+    """Nothing to add."""
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
+        return finish(Sums(own, [own], rows))
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Adds on one device, which finishes the step for all replicas: they share the state."""
+
+    device: str
+
+    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
+        def merge(strategy: tf.distribute.Strategy, own: list[tf.Tensor], rows: Rows) -> Result:
+            local = strategy.experimental_local_results
+            with tf.device(self.device):
+                columns = [[tf.identity(v) for v in local(vector)] for vector in own]
+                with tf.name_scope(ALL_REDUCE):
+                    totals = [pairwise(column) for column in columns]
+                joined = [None if t is None else tf.concat(local(t), axis=0) for t in rows]
+                of_replicas = [list(row) for row in zip(*columns, strict=True)]
+                return finish(Sums(totals, of_replicas, joined))
+
+        return tf.distribute.get_replica_context().merge_call(merge, args=(own, rows))
 
 
 @contextlib.contextmanager

@@ -12,12 +12,12 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import finite
 from kerasdist.engine.compiled_loop import NOT_FINITE, REACHED, StepResult
-from kerasdist.engine.reductions import Reduction, of_denominators
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Cut, Number
 from kerasdist.engine.state import Start, State
-from kerasdist.engine.sums import AddUpShards, Sums
+from kerasdist.engine.sums import AddUpShards, Reduction, Sums
+from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.engine.updates import Gradients, Metrics, StepUpdate
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import read
@@ -72,29 +72,17 @@ def train_step(
         example = weigh_classes(example, settings.class_weight)
 
     # Cut the batch into shards. Each replica runs its own shards.
-    known = not settings.deterministic
-    cut = Cut(
-        example,
-        settings.shards,
-        parts.placement,
-        replica,
-        span,
-        is_whole=settings.gather_metrics,
-        known=known,
-    )
+    cut = Cut.of_step(settings, parts.placement, example, replica, span)
     count = settings.num_denominators
     denominators_of = partial(functions.train_denominators, start.inputs)
-    denominators = None
-    if count:
-        denominators = of_denominators(cut, denominators_of, count, parts.placement)
+    denominators = of_denominators(cut, denominators_of, count, parts.placement) if count else None
 
     # Run the forward and backward pass of each shard, and add up the results.
     shard = functions.observed_shard if observed else functions.train_shard
     run_shard = cut.each(partial(shard, start.inputs), denominators)
     own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)
     own, added = own[: terms.length], own[terms.length :]
-    frees_own = parts.placement.has_copies and not terms.is_small
-    own_flags = finite.own_flags(own, terms, start) if frees_own else None
+    own_flags = finite.own_flags(own, terms, start) if parts.placement.has_copies else None
 
     # Reduce: add up over the replicas (below), then finish the step with these sums.
     def finish(sums: Sums) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Gradients]:

@@ -78,7 +78,9 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         gather_metrics=data.findings.gather_metrics,
         num_denominators=data.findings.num_denominators,
         num_test_denominators=of_validation.num_denominators,
-        times_input=options.keeping.is_kept,
+        # TensorFlow 2.21 has no clock on GPUs in deterministic runs.
+        times_input=options.keeping.is_kept
+        and not (step.deterministic and prepared.placement.is_gpu),
         jit=step.jit,
         # A callback that looks at every step would take the vectors apart as often.
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.devices.private_tensorflow import read_trace
-from kerasdist.engine.reductions import ALL_REDUCE
+from kerasdist.engine.sums import ALL_REDUCE
 from kerasdist.errors import first_line
 from kerasdist.training.progress.reporter import Reporter
 
@@ -153,7 +153,7 @@ def split(space: Any, num_steps: int) -> Split:
         num_steps: How many steps the calls ran.
     """
     compute: list[Interval] = []
-    reductions: list[Interval] = []
+    exchange: list[Interval] = []
     inputs: list[Interval] = []
     calls: list[Interval] = []
     on_gpu = any(_is_gpu(plane) for plane in space.planes)
@@ -168,14 +168,14 @@ def split(space: Any, num_steps: int) -> Split:
                 elif name.startswith(_WAITS_FOR_INPUT) and "::" in name:
                     inputs.append(interval)
                 elif _is_gpu(plane) or (not on_gpu and _is_operation(name, line.name)):
-                    (reductions if _REDUCTIONS.search(name) else compute).append(interval)
+                    (exchange if _REDUCTIONS.search(name) else compute).append(interval)
     if not calls:
         raise ValueError("the trace has no steps")
     window = (min(first for first, _ in calls), max(end for _, end in calls))
     seconds = []
     covered: list[Interval] = []
     before = 0
-    for kind in (compute, reductions, inputs):
+    for kind in (compute, exchange, inputs):
         covered = union([*covered, *within(kind, window)])
         length = sum(end - first for first, end in covered)
         seconds.append((length - before) / 1e12 / num_steps)

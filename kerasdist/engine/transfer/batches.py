@@ -1,14 +1,16 @@
-"""Batches on their way to GPUs: each replica's part is copied while the step before it runs."""
+"""How batches come to the devices: CPUs take them where they are, GPUs get them ahead of time."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import tensorflow as tf
 
-from kerasdist.devices.placement import HOST, Placement, Share
+from kerasdist.data.rows import Rows
+from kerasdist.devices.placement import HOST, Placement, Share, on_host
 from kerasdist.engine.shards import leaves
 
 # The part of a batch that a replica gets, and `[size of the whole batch, first row of the part]`.
@@ -27,6 +29,61 @@ class Staged(NamedTuple):
     count: tf.Tensor
 
 
+# Where batches come from: a `tf.data.Dataset`, on its way to GPUs or not, or arrays in memory.
+Source: TypeAlias = tf.data.Iterator | Staged | Rows
+
+
+class Batches(Protocol):
+    """How a compiled loop gets the batches of an iterator."""
+
+    def source(self, batches: Source) -> Source:
+        """What the loop reads."""
+
+    def keep(self, count: tf.Tensor) -> None:
+        """Remembers the size of the batch that the loop has left on the devices."""
+
+    def clear(self) -> None:
+        """Drops the batch that waits."""
+
+    def next(self, batches: Source) -> Source | None:
+        """What `first` takes the next batch from, in a compiled function; None at the end."""
+
+    def first(self, found: Any) -> Any:
+        """The batch that `next` found, or a list of the part of each replica."""
+
+
+@dataclass(frozen=True)
+class HostBatches:
+    """Takes batches where they are.
+
+    With `of_one_size`, batches of arrays have a known size, if they all have the same.
+    """
+
+    of_one_size: bool
+
+    def source(self, batches: Source) -> Source:
+        if isinstance(batches, Rows):
+            return batches._replace(of_one_size=self.of_one_size)
+        return batches
+
+    def keep(self, count: tf.Tensor) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+    def next(self, batches: Source) -> Source | None:
+        # Not the batch itself, for `Rows`: TensorFlow would fold its known size into constants,
+        # which rounds differently.
+        if isinstance(batches, Rows):
+            return self.source(batches) if batches.position < batches.num_batches else None
+        optional: Any = cast(Any, batches).get_next_as_optional()
+        return optional if optional.has_value() else None
+
+    def first(self, found: Any) -> Any:
+        return found.batch(found.position) if isinstance(found, Rows) else found.get_value()
+
+
 class DeviceBatches:
     """Cuts batches on the host, copies each part to its GPU, and keeps it there for the next step.
 
@@ -40,31 +97,39 @@ class DeviceBatches:
         self._placement, self._shards, self._needs_whole = placement, shards, needs_whole
         self._name = f"kerasdist_batches_{next(_numbers)}"
         self._iterator: tf.data.Iterator | None = None
-        self._count = _none()
+        self._count = on_host(0)
+        self._fetch = tf.function(self.fetch, autograph=False)
 
     # Called from Python, between two calls of a compiled loop:
 
-    def source(self, iterator: tf.data.Iterator) -> Staged:
-        """What a compiled loop reads: the batch that waits, and the iterator behind it."""
-        if iterator is not self._iterator:
+    def source(self, batches: Source) -> Staged:
+        if batches is not self._iterator:
             self.clear()
-            self._iterator = iterator
-        return Staged(iterator, self._count)
+            self._iterator = batches
+        return Staged(batches, self._count)
 
     def keep(self, count: tf.Tensor) -> None:
-        """Remembers the size of the batch that the compiled loop has left on the devices."""
         self._count = count
 
+    def next(self, batches: Source) -> Staged | None:
+        found = self.source(batches)
+        if int(found.count) == 0:
+            found = found._replace(count=self._fetch(found.iterator))
+        self.keep(on_host(0))
+        return found if int(found.count) > 0 else None
+
     def clear(self) -> None:
-        """Drops the batch that waits."""
         self._iterator = None
         if int(self._count) > 0:
             for device, name in self._areas():
                 with tf.device(device):
                     tf.raw_ops.StageClear(dtypes=[], shared_name=name)
-        self._count = _none()
+        self._count = on_host(0)
 
     # Called in a compiled loop:
+
+    def first(self, found: Any) -> list[Part]:
+        return self.take(found.iterator.element_spec, found.count)
 
     def parts(self, batch: Any) -> list[Part]:
         """The part of each replica of this process, cut on the host."""
@@ -89,9 +154,9 @@ class DeviceBatches:
         batch_spec = spec if self._placement.workers is None else spec[0]
         flat = tf.nest.flatten(batch_spec, expand_composites=True)
         parts = []
-        for (on_device, on_host), share in zip(self._pairs(), self._shares(), strict=True):
+        for (there, here), share in zip(self._pairs(), self._shares(), strict=True):
             found: dict[int, tf.Tensor] = {}
-            for (device, name), is_host in ((on_device, False), (on_host, True)):
+            for (device, name), is_host in ((there, False), (here, True)):
                 numbers = [i for i, s in enumerate(flat) if _stays_on_host(s.dtype) is is_host]
                 if not numbers:
                     continue
@@ -109,10 +174,10 @@ class DeviceBatches:
     def _send(self, batch: Any) -> tf.Tensor:
         batch, count, first = self._with_size(batch)
         sent = []
-        for (on_device, on_host), share in zip(self._pairs(), self._shares(), strict=True):
+        for (there, here), share in zip(self._pairs(), self._shares(), strict=True):
             part = self._part(batch, count, first, share)
             flat = tf.nest.flatten(part, expand_composites=True)
-            for (device, name), is_host in ((on_device, False), (on_host, True)):
+            for (device, name), is_host in ((there, False), (here, True)):
                 values = [t for t in flat if _stays_on_host(t.dtype) is is_host]
                 if values:
                     with tf.device(device):
@@ -156,11 +221,6 @@ class DeviceBatches:
 
     def _areas(self) -> list[tuple[str, str]]:
         return [area for pair in self._pairs() for area in pair]
-
-
-def _none() -> tf.Tensor:
-    with tf.device(HOST):
-        return tf.constant(0, tf.int64)
 
 
 def _stays_on_host(dtype: tf.DType) -> bool:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kerasdist.devices.placement import place
-from kerasdist.engine import reductions
+from kerasdist.engine.transfer import exchange
 
 RANDOM = np.random.default_rng(4)
 
@@ -28,7 +28,7 @@ def reduced(placement, reduction):
 
 def test_devices_that_share_memory_finish_once_with_the_sums_of_all():
     placement = place(3)
-    totals, own, rows = reduced(placement, reductions.reduction(placement, fixed_order=False))
+    totals, own, rows = reduced(placement, exchange.reduction(placement, fixed_order=False))
     assert {len(totals), len(own), len(rows)} == {1}
     np.testing.assert_array_equal(totals[0], [6, 33])
     np.testing.assert_array_equal(own[0], [[1, 10], [2, 11], [3, 12]])
@@ -37,7 +37,7 @@ def test_devices_that_share_memory_finish_once_with_the_sums_of_all():
 
 @pytest.mark.parametrize("fixed_order", [False, True])
 def test_copies_finish_each_with_the_same_totals_and_their_own_sums(fixed_order):
-    totals, own, rows = reduced(place(3), reductions.Copies(place(3), fixed_order))
+    totals, own, rows = reduced(place(3), exchange.Copies(place(3), fixed_order))
     for i in range(3):
         np.testing.assert_array_equal(totals[i], [6, 33])
         np.testing.assert_array_equal(own[i], [[1 + i, 10 + i]])
@@ -46,7 +46,7 @@ def test_copies_finish_each_with_the_same_totals_and_their_own_sums(fixed_order)
 
 def test_one_replica_has_nothing_to_add():
     own = [tf.constant(2.0)]
-    found = reductions.reduction(place(1), fixed_order=True).run(own, [], lambda given: given)
+    found = exchange.reduction(place(1), fixed_order=True).run(own, [], lambda given: given)
     assert found.totals is own
     assert found.is_of_one_replica
 
@@ -75,9 +75,9 @@ def test_large_and_small_tensors_of_any_dtype_are_added_in_the_fixed_order(count
 
     def total(replica):
         own = [tf.gather(tf.constant(value), replica) for value in values]
-        return reductions.over_replicas(own, placement, fixed_order=True)
+        return exchange.over_replicas(own, placement, fixed_order=True)
 
-    expected = [reductions.pairwise(tf.unstack(tf.constant(value))) for value in values]
+    expected = [exchange.pairwise(tf.unstack(tf.constant(value))) for value in values]
     for totals in on_each(placement, total):
         for found, wanted in zip(totals, expected, strict=True):
             assert found.dtype == wanted.dtype
@@ -88,14 +88,14 @@ def test_rows_of_all_replicas_are_joined_in_order():
     placement = place(3)
 
     def rows(replica):
-        return reductions.join_rows([tf.fill([2, 1], replica)], placement)
+        return exchange.join_rows([tf.fill([2, 1], replica)], placement)
 
     for (found,) in on_each(placement, rows):
         np.testing.assert_array_equal(found[:, 0], [0, 0, 1, 1, 2, 2])
 
 
 def test_buckets_begin_with_the_last_tensor_and_pack_small_ones_by_dtype(monkeypatch):
-    monkeypatch.setattr(reductions, "BUCKET_BYTES", 400_000)
+    monkeypatch.setattr(exchange, "BUCKET_BYTES", 400_000)
     spec = tf.TensorSpec
     tensors = [
         spec([10], "float32"),
@@ -105,12 +105,12 @@ def test_buckets_begin_with_the_last_tensor_and_pack_small_ones_by_dtype(monkeyp
         spec([100_000], "float32"),
         spec([1], "float32"),
     ]
-    assert list(reductions.buckets(tensors)) == [[[5], [4]], [[3], [2], [1]], [[0]]]
+    assert list(exchange.buckets(tensors)) == [[[5], [4]], [[3], [2], [1]], [[0]]]
 
 
 def test_tensors_that_are_the_same_on_all_replicas_count_for_each():
     placement, one = place(2), tf.constant([1.0, 2.0])
     for (found,) in on_each(
-        placement, lambda _: reductions.over_replicas([one], placement, fixed_order=False)
+        placement, lambda _: exchange.over_replicas([one], placement, fixed_order=False)
     ):
         np.testing.assert_array_equal(found, [2.0, 4.0])

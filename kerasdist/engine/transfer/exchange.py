@@ -1,4 +1,4 @@
-"""Sums over replicas: on one device for all, or on every device for itself.
+"""Sums over replicas that have no memory in common: each of them gets the sums.
 
 Devices of one process add up with plain copies between them, not with NCCL: TensorFlow cancels
 copies if a device fails, where NCCL would wait for ever (TF 2.21), and the order of additions is
@@ -11,17 +11,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.shards import Cut, Piece
-from kerasdist.engine.sums import SMALL, Rows, Sums, pairwise
+from kerasdist.engine.sums import (
+    ALL_REDUCE,
+    SMALL,
+    OneReplica,
+    Reduction,
+    Rows,
+    SharedMemory,
+    Sums,
+    pairwise,
+)
 
-# A profile finds the operations of the reduction by this name.
-ALL_REDUCE = "all_reduce"
 # Gradients are added up in groups of about this many bytes, from the last layer to the first: the
 # devices exchange a group while they still compute the gradients of earlier layers.
 BUCKET_BYTES = 32 * 2**20
@@ -29,40 +36,6 @@ BUCKET_BYTES = 32 * 2**20
 Result = TypeVar("Result")
 # A tensor on each device.
 Column = Sequence[tf.Tensor]
-
-
-class Reduction(Protocol):
-    """Adds up the replicas and finishes the step with the sums. Called on every replica."""
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result: ...
-
-
-@dataclass(frozen=True)
-class OneReplica:
-    """Nothing to add."""
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
-        return finish(Sums(own, [own], rows))
-
-
-@dataclass(frozen=True)
-class SharedMemory:
-    """Adds on one device, which finishes the step for all replicas: they share the state."""
-
-    device: str
-
-    def run(self, own: list[tf.Tensor], rows: Rows, finish: Callable[[Sums], Result]) -> Result:
-        def merge(strategy: tf.distribute.Strategy, own: list[tf.Tensor], rows: Rows) -> Result:
-            local = strategy.experimental_local_results
-            with tf.device(self.device):
-                columns = [[tf.identity(v) for v in local(vector)] for vector in own]
-                with tf.name_scope(ALL_REDUCE):
-                    totals = [pairwise(column) for column in columns]
-                joined = [None if t is None else tf.concat(local(t), axis=0) for t in rows]
-                of_replicas = [list(row) for row in zip(*columns, strict=True)]
-                return finish(Sums(totals, of_replicas, joined))
-
-        return tf.distribute.get_replica_context().merge_call(merge, args=(own, rows))
 
 
 @dataclass(frozen=True)
@@ -159,7 +132,7 @@ def _column(strategy: tf.distribute.Strategy, value: tf.Tensor, count: int) -> C
 
 
 def _joined(columns: list[Column], devices: Sequence[str]) -> list[Column]:
-    results = []
+    results: list[Column] = []
     for column in columns:
         joined = []
         for device in devices:
@@ -185,7 +158,9 @@ def buckets(tensors: Sequence[tf.Tensor]) -> Iterator[list[list[int]]]:
     In a group, each large tensor is alone, and small ones of a dtype are together: sending a small
     one takes as long as sending all of them.
     """
-    size, packs, small = 0, [], {}
+    size = 0
+    packs: list[list[int]] = []
+    small: dict[tf.DType, list[int]] = {}
     for i in reversed(range(len(tensors))):
         tensor = tensors[i]
         if tensor.shape.num_elements() > SMALL:
