@@ -71,7 +71,7 @@ def train_step(
         example = weigh_classes(example, settings.class_weight)
 
     # Cut the batch into shards. Each replica runs its own shards.
-    known = not settings.deterministic
+    known = not (settings.deterministic or settings.jit)  # XLA knows all sizes anyway.
     cut = Cut(example, settings.shards, parts.placement, replica, span, known=known)
     count = settings.num_denominators
     denominators_of = partial(functions.train_denominators, start.inputs)
