@@ -70,7 +70,7 @@ class ShardFunctions:
         is_joined: bool,
     ):
         self._model, self._roles = model, roles
-        self._seed, self._on_cpu = settings.seed, on_cpu
+        self._seed, self._on_cpu, self._is_jit = settings.seed, on_cpu, settings.jit
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
         self.terms = Terms(
@@ -105,7 +105,7 @@ class ShardFunctions:
         self, inputs: Inputs, piece: Piece
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
         """`(terms, the part of add_loss in the loss, outputs)`."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = piece.shard(on_cpu=self._on_cpu, is_jit=self._is_jit)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.trainable)
             forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)

@@ -60,9 +60,10 @@ class Piece(NamedTuple):
         args = self.args
         return Example(args, args[0] if len(args) == 1 else args, self.y, self.sample_weight)
 
-    def shard(self, *, on_cpu: bool, is_step: bool = True) -> pure.Shard:
+    def shard(self, *, on_cpu: bool, is_jit: bool = False, is_step: bool = True) -> pure.Shard:
         own = self.num_global if self.num_examples is None else self.num_examples
-        return pure.Shard(own, self.num_global, self.denominators, on_cpu=on_cpu, is_step=is_step)
+        kind = {"on_cpu": on_cpu, "is_jit": is_jit, "is_step": is_step}
+        return pure.Shard(own, self.num_global, self.denominators, **kind)
 
 
 class _Range(NamedTuple):
