@@ -114,7 +114,7 @@ def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:
 
 
 def has_accelerator() -> bool:
-    """Whether this machine has a device that is not a CPU. Keras asks the same for `jit_compile`."""
+    """Whether this machine has a device that is not a CPU. Keras's `compile` asks the same."""
     return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
 
 

@@ -62,8 +62,8 @@ class Piece(NamedTuple):
 
     def shard(self, *, on_cpu: bool, is_jit: bool = False, is_step: bool = True) -> pure.Shard:
         own = self.num_global if self.num_examples is None else self.num_examples
-        kind = {"on_cpu": on_cpu, "is_jit": is_jit, "is_step": is_step}
-        return pure.Shard(own, self.num_global, self.denominators, **kind)
+        sizes = (own, self.num_global, self.denominators)
+        return pure.Shard(*sizes, on_cpu=on_cpu, is_jit=is_jit, is_step=is_step)
 
 
 class _Range(NamedTuple):

@@ -4,9 +4,9 @@ The record names no people and holds no environment variables.
 
 What affects the bits was tried on TF 2.21 (CPU, `deterministic`, one device). These change them:
 the number of threads within one operation (a kernel adds up in as many parts), the processor's
-vector instructions, oneDNN (`TF_ENABLE_ONEDNN_OPTS`), and XLA. TensorFlow's settings may turn XLA on
-for everything (`compiler`). `fit(jit=...)` and `compile(jit_compile=True)` turn it on for the forward
-and backward pass, which checkpoints record as "jit". These do not: how many steps run in one
+vector instructions, oneDNN (`TF_ENABLE_ONEDNN_OPTS`), and XLA. TensorFlow's settings may turn XLA
+on for everything (`compiler`). `fit(jit=True)` and `compile(jit_compile=True)` turn it on for the
+forward and backward pass: checkpoints record this as "jit". These do not: how many steps run in one
 compiled call, and the number of threads between operations.
 """
 

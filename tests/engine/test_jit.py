@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.models.jit import Jit
+from kerasdist.training.jit import Jit
 from kerasdist.training import preparation
 
 RANDOM = np.random.default_rng(5)

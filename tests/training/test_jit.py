@@ -11,7 +11,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
-from kerasdist.models.jit import Jit, decide
+from kerasdist.training.jit import Jit, decide
 
 CPU, GPU = (Placement((name,), None) for name in ("CPU:0", "GPU:0"))
 X = np.random.default_rng(0).normal(size=(8, 4, 3)).astype("float32")

@@ -1,4 +1,4 @@
-"""Decides whether XLA compiles a model: as the caller says, or as Keras's own `fit` would decide."""
+"""Decides whether XLA compiles a model: as the caller says, or as Keras's `fit` would decide."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def _refuse_cudnn(model: keras.Model) -> None:
         if getattr(layer, "use_cudnn", None) is True:
             raise KerasdistError(
                 f"Received `jit=True` and the layer {layer.name!r} with `use_cudnn=True`. Expected "
-                "one of them: XLA cannot compile cuDNN's recurrent layers. Leave out `jit`, and the "
-                "layer uses cuDNN; or make the layer with `use_cudnn='auto'`."
+                "one of them: XLA cannot compile cuDNN's recurrent layers. Leave out `jit`, and "
+                "the layer uses cuDNN; or make the layer with `use_cudnn='auto'`."
             )
