@@ -13,12 +13,12 @@ from kerasdist.engine.settings import Settings
 from kerasdist.model_files.weights import load_into
 from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
-from kerasdist.training.jit import Jit, decide
 from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker
+from kerasdist.training.jit import Jit, decide
 from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import kerasdist
-from kerasdist.training.jit import Jit
 from kerasdist.training import preparation
+from kerasdist.training.jit import Jit
 
 RANDOM = np.random.default_rng(5)
 IMAGES = RANDOM.normal(size=(21, 8, 8, 3)).astype("float32")
