@@ -72,7 +72,10 @@ RUN_OPTIONS: Options = {
     ),
     "deterministic": Option(bool, False, "bitwise the same result on any number of devices"),
     "jit": Option(
-        Literal["on", "off"], "off", "on compiles the forward pass and the gradients with XLA"
+        Literal["auto", "on", "off"],
+        "auto",
+        "compile the forward pass and the gradients with XLA: on, off, or auto (on GPUs, if the "
+        "model allows it)",
     ),
     "precision": Option(
         Literal[

@@ -137,6 +137,28 @@ def total_memory(run: Callable[..., Any] = subprocess.run) -> list[int]:
         return []
 
 
+def has_accelerator() -> bool:
+    """Whether this machine has a device that is not a CPU. Keras's `compile` asks the same."""
+    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
+
+
+def has_xla(
+    visible: Sequence[Any] | None = None, details: Callable[[Any], Mapping[str, Any]] | None = None
+) -> bool:
+    """Whether XLA can compile for the GPUs: for NVIDIA's and AMD's, not for plug-in devices.
+
+    Args:
+        visible: The GPUs that TensorFlow uses. The default asks TensorFlow.
+        details: Tells what is known about a GPU. TensorFlow knows the compute capability of
+            NVIDIA's GPUs only.
+    """
+    visible = tf.config.get_visible_devices("GPU") if visible is None else visible
+    details = tf.config.experimental.get_device_details if details is None else details
+    if not visible:
+        return False
+    return tf.test.is_built_with_rocm() or all("compute_capability" in details(v) for v in visible)
+
+
 def unusable_gpus(
     visible: Sequence[Any] | None = None, has_driver: Callable[[], bool] | None = None
 ) -> str | None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
+from tensorflow.python.framework import config
 from tensorflow.python.util import _pywrap_util_port
 
 
@@ -38,6 +39,11 @@ def own_devices(kind: str) -> list[tf.config.LogicalDevice]:
 def uses_onednn() -> bool:
     """Whether TensorFlow runs CPU operations with oneDNN."""
     return _pywrap_util_port.IsMklEnabled()
+
+
+def is_op_determinism_enabled() -> bool:
+    """Whether TensorFlow was told to use deterministic operations only."""
+    return config.is_op_determinism_enabled()
 
 
 def silence_retracing_warning(function: Any) -> None:

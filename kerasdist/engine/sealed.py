@@ -25,7 +25,11 @@ class Sealed:
         function: Takes nested structures of tensors and None, and returns such a structure.
         seed: For the random numbers of Python and NumPy during the trace. Some layers draw them
             there (Keras 3.15's AugMix), and every process must draw the same.
-        jit: Whether XLA compiles it.
+        jit: Whether XLA compiles it. TensorFlow then compiles it once for each shape of its
+            arguments and each device.
+        device: Where every call runs. By default, on the device of its caller.
+        rows_of: `rows_of(*args)` returns the arguments whose first axis is the examples. Callers
+            may know its size or not: the function is the same one for all sizes.
 
     Example:
         >>> import tensorflow as tf
@@ -34,21 +38,35 @@ class Sealed:
         [2, 4]
     """
 
-    def __init__(self, function: Callable[..., Any], *, seed: int, jit: bool = False):
-        self._function = function
-        self._seed, self._jit = seed, jit
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        seed: int,
+        jit: bool = False,
+        device: str | None = None,
+        rows_of: Callable[..., Any] = lambda *_: (),
+    ):
+        self._function, self._rows_of = function, rows_of
+        self._seed, self._jit, self._device = seed, jit, device
         self._made: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
         leaves = tf.nest.flatten(args)
-        tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
-        return self._concrete(args, leaves, tensors)(*tensors)
+        rows = {id(leaf) for leaf in tf.nest.flatten(self._rows_of(*args))}
+        present = [leaf for leaf in leaves if leaf is not None]
+        tensors = [tf.convert_to_tensor(leaf) for leaf in present]
+        specs = [_spec(t, id(o) in rows) for t, o in zip(tensors, present, strict=True)]
+        concrete = self._concrete(args, leaves, tuple(specs))
+        if self._device is None:
+            return concrete(*tensors)
+        with tf.device(self._device):
+            return concrete(*tensors)
 
     def _concrete(
-        self, args: tuple[Any, ...], leaves: list[Any], tensors: list[tf.Tensor]
+        self, args: tuple[Any, ...], leaves: list[Any], specs: tuple[tf.TensorSpec, ...]
     ) -> Callable[..., Any]:
         present = tuple(leaf is not None for leaf in leaves)
-        specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         key = (present, specs)
         if key not in self._made:
             structure = tf.nest.map_structure(lambda _: 0, args)
@@ -72,6 +90,13 @@ class Sealed:
                     raise RuntimeError(f"{tensor.name} is not an argument of a sealed function")
             self._made[key] = concrete
         return self._made[key]
+
+
+def _spec(tensor: tf.Tensor, is_rows: bool) -> tf.TensorSpec:
+    shape = tensor.shape
+    if is_rows and shape.rank:
+        shape = tf.TensorShape([None]).concatenate(shape[1:])
+    return tf.TensorSpec(shape, tensor.dtype)
 
 
 @contextlib.contextmanager

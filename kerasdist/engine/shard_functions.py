@@ -71,7 +71,7 @@ class ShardFunctions:
         is_packed: bool,
     ):
         self._model, self._roles = model, roles
-        self._seed, self._on_cpu = settings.seed, on_cpu
+        self._seed, self._on_cpu, self._is_jit = settings.seed, on_cpu, settings.jit
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
         self.terms = Terms(
@@ -82,9 +82,11 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
-        self.train = sealed(self._train, jit=True) if settings.jit else seal(self._train)
+        # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
+        compiled = partial(sealed, jit=True, device="CPU:0" if on_cpu else None)
+        self.train = compiled(self._train) if settings.jit else seal(self._train)
         self.test = seal(self._test)
         self.train_denominators = seal(partial(self._denominators, True))
         self.test_denominators = seal(partial(self._denominators, False))
@@ -93,18 +95,18 @@ class ShardFunctions:
     def train_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """Forward and backward pass: the terms that add up, and the outputs that metrics need."""
         terms, _, rows = self.train(inputs, piece)
-        return terms, rows
+        return terms, _counted(rows, piece)
 
     def observed_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """As `train_shard`, with the losses by `add_loss` as one more term, if there are any."""
         terms, added, rows = self.train(inputs, piece)
-        return (terms if added is None else [*terms, added]), rows
+        return (terms if added is None else [*terms, added]), _counted(rows, piece)
 
     def _train(
         self, inputs: Inputs, piece: Piece
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
         """`(terms, the part of add_loss in the loss, outputs)`."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = piece.shard(on_cpu=self._on_cpu, is_jit=self._is_jit)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.trainable)
             forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)
@@ -114,14 +116,15 @@ class ShardFunctions:
         found = gradients(tape, scaled, self._roles, inputs.trainable, forward.changed)
         terms = self.terms.of_shard(loss, found, forward, shard, piece.index, inputs.variables)
         added = _added(forward, shard) if forward.added else None
-        return terms, added, self._rows(forward, shard) if self._gather_outputs else []
+        return terms, added, self._rows(forward) if self._gather_outputs else []
 
     def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """`(terms, outputs)` of an evaluation."""
         shard = piece.shard(on_cpu=self._on_cpu)
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
-        return terms, self._rows(forward, shard) if self._gather_outputs else []
+        rows = self._rows(forward) if self._gather_outputs else []
+        return terms, _counted(rows, piece)
 
     def _denominators(self, training: bool, inputs: Inputs, piece: Piece) -> tf.Tensor:
         """What the losses divide by (masks, sample weights).
@@ -167,12 +170,12 @@ class ShardFunctions:
         of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
         return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
-    def _rows(self, forward: pure.Forward, shard: pure.Shard) -> Rows:
-        """The outputs, then their masks, without the borrowed example of an empty shard."""
+    def _rows(self, forward: pure.Forward) -> Rows:
+        """The outputs, then their masks."""
         self._output_structure = tf.nest.map_structure(lambda _: 0, forward.outputs)
         flat = tf.nest.flatten(forward.outputs)
         masks = [pure.get_mask(t) for t in flat]
-        return [None if t is None else t[: shard.num_examples] for t in (*flat, *masks)]
+        return [*flat, *masks]
 
     def _update_metrics(
         self, values: Sequence[tf.Tensor], whole: Piece, rows: Rows
@@ -185,6 +188,21 @@ class ShardFunctions:
                 pure.set_mask(tensor, mask)
         outputs = tf.nest.pack_sequence_as(self._output_structure, flat)
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
+
+
+def _rows_of(*args: Any) -> list[Any]:
+    """The tensors with one row per example, among the arguments of a sealed function."""
+    return [(p.args, p.y, p.sample_weight) for p in args if isinstance(p, Piece)]
+
+
+def _counted(rows: Rows, piece: Piece) -> Rows:
+    """Outputs without the borrowed example of an empty shard.
+
+    Not in a function that XLA compiles: it would be compiled again for each number of examples.
+    """
+    if piece.num_examples is None:
+        return rows
+    return [None if t is None else t[: piece.num_examples] for t in rows]
 
 
 def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:

@@ -62,9 +62,10 @@ class Piece(NamedTuple):
         args = self.args
         return Example(args, args[0] if len(args) == 1 else args, self.y, self.sample_weight)
 
-    def shard(self, *, on_cpu: bool, is_step: bool = True) -> pure.Shard:
+    def shard(self, *, on_cpu: bool, is_jit: bool = False, is_step: bool = True) -> pure.Shard:
         own = self.num_global if self.num_examples is None else self.num_examples
-        return pure.Shard(own, self.num_global, self.denominators, on_cpu=on_cpu, is_step=is_step)
+        sizes = (own, self.num_global, self.denominators)
+        return pure.Shard(*sizes, on_cpu=on_cpu, is_jit=is_jit, is_step=is_step)
 
 
 class _Range(NamedTuple):
@@ -138,7 +139,7 @@ class Cut:
             replica,
             span,
             is_whole=settings.gather_metrics,
-            known=not settings.deterministic,
+            known=not (settings.deterministic or settings.jit),  # XLA knows all sizes anyway.
         )
 
     def each(

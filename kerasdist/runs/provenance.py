@@ -4,9 +4,10 @@ The record names no people and holds no environment variables.
 
 What affects the bits was tried on TF 2.21 (CPU, `deterministic`, one device). These change them:
 the number of threads within one operation (a kernel adds up in as many parts), the processor's
-vector instructions, oneDNN (`TF_ENABLE_ONEDNN_OPTS`), and XLA if TensorFlow's settings turn it on
-(`compile(jit_compile=True)` has no effect here). These do not: how many steps run in one compiled
-call, and the number of threads between operations.
+vector instructions, oneDNN (`TF_ENABLE_ONEDNN_OPTS`), and XLA. TensorFlow's settings may turn XLA
+on for everything (`compiler`). `fit(jit=True)` and `compile(jit_compile=True)` turn it on for the
+forward and backward pass: checkpoints record this as "jit". These do not: how many steps run in one
+compiled call, and the number of threads between operations.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def fit(
     devices: DeviceLike = "auto",
     shards: int | None = None,
     deterministic: bool = False,
-    jit: bool | str = False,
+    jit: bool | str = "auto",
     precision: str | None = None,
     clip_norm: float | None = None,
     ema: float | None = None,
@@ -83,8 +83,9 @@ def fit(
         shards: The number of equal parts into which a batch is cut: a multiple of the number of
             devices. More shards than devices accumulate gradients and save memory.
         deterministic: With the same `shards`, get the same bits on any number of devices.
-        jit: Compile the forward and backward pass with XLA (True or "on"). Measure it: on CPUs it
-            makes some models faster and others slower.
+        jit: Compile the forward and backward pass with XLA: True, False or "auto". "auto" does what
+            `compile(jit_compile=...)` says, or else what Keras's `fit` would do: on GPUs it
+            compiles, on CPUs not. See docs/inside-one-step.md.
         precision: "mixed_bfloat16", "mixed_float16" or another Keras dtype policy, if `model` is a
             function.
         clip_norm: The largest global norm of the gradients, computed over the whole batch.

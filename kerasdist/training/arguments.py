@@ -84,13 +84,17 @@ def check_backup(callbacks: Sequence[keras.callbacks.Callback], **others: Any) -
             )
 
 
-def is_on(name: str, value: Any) -> bool:
+def on_or_auto(name: str, value: Any) -> bool | None:
+    """True, False, or None for "auto"."""
+    if value == "auto":
+        return None
     if value in (True, "on"):
         return True
     if value in (False, "off"):
         return False
     raise KerasdistError(
-        f"Received `{name}={value!r}`. Expected True, False, 'on' or 'off'. The default is off."
+        f"Received `{name}={value!r}`. Expected 'auto', True, False, 'on' or 'off'. Leave it out "
+        "for the default, 'auto'."
     )
 
 

@@ -78,19 +78,22 @@ class DataSource:
 
 @dataclass(frozen=True)
 class StepOptions:
-    """How a step is computed, and what happens if its result is not finite."""
+    """How a step is computed, and what happens if its result is not finite.
+
+    `jit` is None if the model and the devices decide.
+    """
 
     shards: int | None = None
     deterministic: bool = False
-    jit: bool = False
+    jit: bool | None = None
     clip_norm: float | None = None
     ema: float | None = None
     seed: int | None = None
     on_nan: str = "stop"
 
     @classmethod
-    def checked(cls, *, jit: bool | str = False, **options: Any) -> StepOptions:
-        step = cls(jit=arguments.is_on("jit", jit), **options)
+    def checked(cls, *, jit: bool | str = "auto", **options: Any) -> StepOptions:
+        step = cls(jit=arguments.on_or_auto("jit", jit), **options)
         arguments.check_choices(
             clip_norm=step.clip_norm, ema=step.ema, on_nan=step.on_nan, seed=step.seed
         )

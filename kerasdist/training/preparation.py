@@ -18,6 +18,7 @@ from kerasdist.runs import identity
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker
+from kerasdist.training.jit import Jit, decide
 from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
 
@@ -32,6 +33,7 @@ class Prepared:
     placement: Placement
     shards: int
     seed: int
+    jit: Jit
 
 
 def prepare(
@@ -61,7 +63,8 @@ def prepare(
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
-    return Prepared(model, data, validation, placement, shards, seed)
+    jit = decide(step.jit, model, placement, deterministic=step.deterministic)
+    return Prepared(model, data, validation, placement, shards, seed, jit)
 
 
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
@@ -81,7 +84,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         # TensorFlow 2.21 has no clock on GPUs in deterministic runs.
         times_input=options.keeping.is_kept
         and not (step.deterministic and prepared.placement.is_gpu),
-        jit=step.jit,
+        jit=prepared.jit.is_on,
         # A callback that looks at every step would take the vectors apart as often.
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
         state_rules=data.rules,
@@ -90,8 +93,12 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
 
 
 def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
-    """What must not differ when a run is continued: model, data and settings."""
-    step, stream = options.step, prepared.data.stream
+    """What must not differ when a run is continued: model, data and settings.
+
+    `jit` counts if the caller chose it. A run without it is resumed by any device, which decides
+    for itself; the checkpoint says what was decided.
+    """
+    step, stream, jit = options.step, prepared.data.stream, prepared.jit
     return {
         **identity.of_model(prepared.model),
         **identity.of_data(stream),
@@ -103,5 +110,5 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         "ema": step.ema,
         "steps_per_epoch": options.plan.steps_per_epoch,
         "shuffle": options.data.shuffle,
-        **({"jit": True} if step.jit else {}),
+        **({"jit": True} if jit.is_on and jit.is_chosen else {}),
     }

@@ -216,6 +216,7 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         every=keeping.save_every,
         keep=keeping.keep,
         identity=run_identity(options, prepared),
+        jit=prepared.jit.is_on,
         warn=options.watching.reporter.warn,
     )
     stack.callback(recovery.close)

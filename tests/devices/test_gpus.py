@@ -176,3 +176,20 @@ def test_a_gpu_that_tensorflow_does_not_see_is_told_with_the_fix(monkeypatch):
 def test_the_memory_of_gpus_that_are_let_through(visible, expected):
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert gpus.visible_memory(environ, lambda: [10, 20]) == expected
+
+
+def test_xla_compiles_for_gpus_with_a_compute_capability(monkeypatch):
+    nvidia, plugged_in = {"device_name": "A", "compute_capability": (8, 0)}, {"device_name": "B"}
+    assert gpus.has_xla([nvidia, nvidia], lambda gpu: gpu)
+    assert not gpus.has_xla([nvidia, plugged_in], lambda gpu: gpu)
+    assert not gpus.has_xla([], lambda gpu: gpu)
+    assert not gpus.has_xla()  # This machine has none.
+    monkeypatch.setattr(tf.test, "is_built_with_rocm", lambda: True)
+    assert gpus.has_xla([plugged_in], lambda gpu: gpu)
+
+
+def test_whether_a_machine_has_more_than_cpus(monkeypatch):
+    assert not gpus.has_accelerator()
+    devices = [SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda: devices)
+    assert gpus.has_accelerator()

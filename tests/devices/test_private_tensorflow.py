@@ -169,3 +169,23 @@ def test_workers_with_chosen_devices_tell_each_other_of_errors():
 
 def test_a_process_without_a_cluster_owns_all_devices():
     assert len(private_tensorflow.own_devices("CPU")) == 6
+
+
+DETERMINISM = """
+from kerasdist.devices import private_tensorflow
+import tensorflow as tf
+print(private_tensorflow.is_op_determinism_enabled())
+tf.config.experimental.enable_op_determinism()
+print(private_tensorflow.is_op_determinism_enabled())
+"""
+
+
+def test_whether_operations_are_deterministic():
+    done = subprocess.run(
+        [sys.executable, "-c", DETERMINISM],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -62,6 +62,36 @@ def test_structures_and_none_pass_through():
     assert int(sealed([tf.constant(1), tf.constant(2)], tf.constant(5))["none"]) == 5
 
 
+def test_rows_of_known_and_unknown_size_share_a_function():
+    traces = []
+
+    def total(x, scale):
+        traces.append(x.shape.as_list())
+        return scale * tf.reduce_sum(x)
+
+    sealed = Sealed(total, seed=0, rows_of=lambda x, _scale: x)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def of_any_size(x):
+        return sealed(x, tf.constant(2.0))
+
+    assert float(sealed(tf.ones((3, 2)), tf.constant(2.0))) == 12
+    assert float(of_any_size(tf.ones((4, 2)))) == 16
+    assert traces == [[None, 2]]
+
+
+def test_calls_run_on_the_given_device():
+    sealed = Sealed(lambda x: x + 1, seed=0, device="CPU:1")
+
+    @tf.function
+    def caller(x):
+        with tf.device("CPU:2"):
+            return sealed(x)
+
+    graph = caller.get_concrete_function(tf.constant(1)).graph.as_graph_def()
+    assert {device for _, device in calls(graph)} == {"CPU:1"}
+
+
 def test_gradients_are_taken_inside():
     def gradient(x):
         with tf.GradientTape() as tape:
@@ -118,5 +148,17 @@ def test_a_fit_traces_each_kind_of_shard_once(devices, engines, regression):
         seed=0,
         progress=False,
     )
+    (engine,) = engines
+    assert len(engine.functions.train._made) == len(engine.functions.test._made) == 1
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_batches_of_a_known_size_are_traced_once(devices, engines, regression):
+    """Otherwise a shard outside of the loop would have another function than one inside."""
+    model = keras.Sequential([keras.layers.Dense(4, activation="swish"), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    data = tf.data.Dataset.from_tensor_slices(regression).batch(8, drop_remainder=True)
+    options = {"devices": devices, "shards": 4, "deterministic": True, "progress": False}
+    kerasdist.fit(model, data, validation_data=data, **options)
     (engine,) = engines
     assert len(engine.functions.train._made) == len(engine.functions.test._made) == 1

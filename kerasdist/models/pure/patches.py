@@ -1,11 +1,12 @@
 """Patches Keras while a step is traced: losses know about shards, optimizers are functional.
 
-Recurrent layers are replaced by a quicker version on CPUs.
+Recurrent layers are replaced by a quicker version on CPUs, and do not use cuDNN there or in XLA.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from kerasdist.errors import KerasdistError
 from kerasdist.models.pure import in_place, recurrence
 
 Tensors = Sequence[tf.Tensor]
+# Keras's function `rnn` hides the module of that name.
+_keras_rnn = importlib.import_module("keras.src.backend.tensorflow.rnn")
 
 
 @dataclass
@@ -41,6 +44,7 @@ class Shard:
             batches by their size if the model `is_eager`.
         is_eager: Whether the model is compiled with `run_eagerly`.
         on_cpu: Whether recurrent layers may use the version for CPUs.
+        is_jit: Whether XLA compiles the shard.
         is_step: Whether a step runs, in which denominators must be known, not collected.
     """
 
@@ -51,6 +55,7 @@ class Shard:
     losses_of_outputs: frozenset[int] = frozenset()
     is_eager: bool = False
     on_cpu: bool = False
+    is_jit: bool = False
     is_step: bool = False
 
     @property
@@ -192,6 +197,20 @@ def _signbit(keras_signbit: Callable[[Any], tf.Tensor]) -> Callable[[Any], tf.Te
     return signbit
 
 
+def _has_cudnn(keras_answer: Callable[[], bool]) -> Callable[[], bool]:
+    """Keras uses cuDNN for recurrent layers if the machine has a GPU, wherever the layer runs.
+
+    Neither CPUs nor XLA have cuDNN's operations. Then a layer runs as on a machine without GPUs.
+    """
+
+    def has_cudnn() -> bool:
+        shard = _current_shard()
+        is_allowed = shard is None or not (shard.on_cpu or shard.is_jit)
+        return is_allowed and keras_answer()
+
+    return has_cudnn
+
+
 def _variable_key(self: TFOptimizer, variable: Any) -> str:
     # TFOptimizer takes the key from `variable.value`, which is a tensor inside a StatelessScope.
     native = variable._value if isinstance(variable, keras_backend.Variable) else variable
@@ -251,6 +270,7 @@ def _apply_patches() -> None:
     _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
+    _replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))
 
 
 def _undo_patches() -> None:

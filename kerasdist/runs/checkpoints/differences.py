@@ -27,12 +27,15 @@ def bits_warning(
     """A warning if versions or hardware differ, so that the weights may not be bit-identical.
 
     Args:
-        before: `provenance.made_with()` of the checkpoint.
+        before: `provenance.made_with()` of the checkpoint, and "jit": whether XLA compiled the
+            step. It did not if this is missing.
         now: That of this process.
         deterministic: Whether the run promises equal bits, so that the machine matters, too.
     """
     names = provenance.VERSIONS + (provenance.MACHINE if deterministic else ())
     different = _differences(before, now, [name for name in names if name in before])
+    compiled = {"jit": False, **before}, {"jit": False, **now}
+    different += _differences(*compiled, ["jit"])
     if not different:
         return None
     return (

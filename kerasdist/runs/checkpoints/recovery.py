@@ -62,6 +62,7 @@ class Recovery:
         every: How often to save.
         keep: How many checkpoints to keep, 2 or more.
         identity: What must be the same when the run is resumed.
+        jit: Whether XLA compiles the step.
         warn: Called with each warning.
         clock: Seconds, for tests.
     """
@@ -73,6 +74,7 @@ class Recovery:
         every: Every,
         keep: int,
         identity: Mapping[str, Any],
+        jit: bool = False,
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -83,7 +85,7 @@ class Recovery:
         self._saver = BackgroundSaver(_OwnStore(self._folder, self._store))
         self._every, self._warn, self._clock = every, warn, clock
         self._identity = {**identity, **provenance.compiler()}
-        self._made_with = provenance.made_with()
+        self._made_with = {**provenance.made_with(), "jit": jit}
         self._failures = WriteFailures(warn)
         self._last_time = clock()
         # The step and `meta` of the last snapshot, or of the checkpoint that was loaded.

@@ -113,6 +113,19 @@ def test_runs_are_numbered_and_a_config_json_runs_again(command, tiny):
     assert contents[0] == contents[1]
 
 
+def test_a_run_from_before_jit_was_auto_is_the_same_run(command, tiny):
+    command("fit", "tiny", "--steps", 1, "--quiet")
+    config = Path("runs/tiny/0001/config.json")
+    content = json.loads(config.read_text())
+    assert content["options"]["jit"] == "auto"
+    content["options"]["jit"] = "off"
+    config.write_text(json.dumps(content))
+    again = command("fit", "tiny", "--steps", 1, "--json")
+    assert again.objects == [{"event": "finished", "run": "runs/tiny/0001"}]
+    other = command("fit", "tiny", "--steps", 1, "--jit", "on", "--json")
+    assert other.objects[-1]["run"] == "runs/tiny/0002"
+
+
 def test_a_folder_that_is_not_empty_is_refused_and_left_as_it_is(command, tiny, tmp_path):
     kept = tmp_path / "mine"
     kept.mkdir()

@@ -37,6 +37,7 @@ COVERED = {
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
     "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
+    "_is_gpu_available": "test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus",
 }
 COVERED_IMPORTS = {
     "keras.src.backend": "test_masks_travel_on_tensors",
@@ -422,6 +423,52 @@ def test_weighted_parts_of_a_loss_add_up_to_the_whole(reduction):
             part = loss(y[rows], outputs[rows], weights[rows])
         total += float(shard.weight) * float(part)
     np.testing.assert_allclose(total, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus(kind, monkeypatch):
+    # As on a machine with a GPU. cuDNN's operations can be traced here, but not run.
+    monkeypatch.setattr(patches._keras_rnn, "_is_gpu_available", lambda: True)
+    layer = kind(2, dropout=0.1)  # Dropout: the quick version for CPUs does not replace it.
+    assert not layer.supports_jit
+    x = tf.ones((2, 5, 3))
+
+    def operations(**options):
+        @tf.function(autograph=False)
+        def outputs(x):
+            shard = pure.Shard(tf.constant(2), tf.constant(2), **options)
+            with pure.patched(), pure.tracing(shard):
+                return layer(x, training=True)
+
+        return {node.op for node in outputs.get_concrete_function(x).graph.as_graph_def().node}
+
+    layer.build(x.shape)
+    assert "CudnnRNNV3" in operations()
+    for options in ({"is_jit": True}, {"on_cpu": True}):
+        assert "CudnnRNNV3" not in operations(**options)
+    assert patches._keras_rnn._is_gpu_available()  # Put back.
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_xla_compiles_kerass_recurrent_layers_and_their_gradients(kind, monkeypatch):
+    """What runs on GPUs with `jit=True`. Here it runs on a CPU."""
+    monkeypatch.setattr(patches._keras_rnn, "_is_gpu_available", lambda: True)
+    layer = kind(2)
+    x, mask = tf.random.normal((2, 5, 3)), tf.constant([[True] * 5, [True] * 3 + [False] * 2])
+    layer.build(x.shape)
+
+    def gradients(is_jit):
+        @tf.function(autograph=False, jit_compile=is_jit)
+        def compute(x):
+            shard = pure.Shard(tf.constant(2), tf.constant(2), is_jit=True)
+            with pure.patched(), pure.tracing(shard), tf.GradientTape() as tape:
+                loss = tf.reduce_sum(layer(x, mask=mask, training=True) ** 2)
+            return tape.gradient(loss, layer.trainable_variables)
+
+        return compute(x)
+
+    for plain, compiled in zip(gradients(False), gradients(True), strict=True):
+        np.testing.assert_allclose(plain, compiled, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
