@@ -190,7 +190,7 @@ class State:
         self, stored: Values, copy: int = 0, *, use_ema: bool = False
     ) -> Start:
         """What a step of an evaluation or a prediction starts from."""
-        trainable = self.apart("trainable", stored["ema" if use_ema else "trainable"])
+        trainable = list(self.apart("trainable", stored["ema" if use_ema else "trainable"]))
         return Start(stored, trainable, tf.constant(0, tf.int64), copy=copy)
 
     def first(self, role: str) -> Tensors:

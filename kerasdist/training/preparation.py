@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
 from kerasdist.model_files.weights import load_into
@@ -70,6 +71,10 @@ def prepare(
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     """What the compiled step depends on."""
     step, data, validation = options.step, prepared.data, prepared.validation
+    # TensorFlow 2.21 has no clock then. It cannot be switched off again after an earlier run.
+    will_be_deterministic = private_tensorflow.is_op_determinism_enabled() or (
+        step.deterministic and prepared.placement.is_gpu
+    )
     of_validation = data.findings if validation is None else validation.findings
     return Settings(
         shards=prepared.shards,
@@ -81,9 +86,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         gather_metrics=data.findings.gather_metrics,
         num_denominators=data.findings.num_denominators,
         num_test_denominators=of_validation.num_denominators,
-        # TensorFlow 2.21 has no clock on GPUs in deterministic runs.
-        times_input=options.keeping.is_kept
-        and not (step.deterministic and prepared.placement.is_gpu),
+        times_input=options.keeping.is_kept and not will_be_deterministic,
         jit=prepared.jit.is_on,
         # A callback that looks at every step would take the vectors apart as often.
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
