@@ -167,6 +167,17 @@ class Placement:
         """Whether each device has a copy of the state."""
         return self.strategy is not None and not self.shares_memory
 
+    def host(self) -> contextlib.AbstractContextManager[Any]:
+        """Where numbers are computed that decide what GPUs do. CPUs compute them themselves."""
+        return tf.device(HOST) if self.is_gpu else contextlib.nullcontext()
+
+    def to_host(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A tensor of a GPU in the memory of the host, which then has to ask for it only once."""
+        if not self.is_gpu:
+            return tensor
+        with self.host():
+            return tf.identity(tensor)
+
     @property
     def has_parts(self) -> bool:
         """Whether a replica gets a part of each batch, with its place in the whole batch."""

@@ -62,7 +62,7 @@ class Engine:
             model,
             self.roles,
             settings,
-            on_cpu=not placement.is_gpu,
+            placement=placement,
             is_joined=self.vectors is not None,
             is_packed=self._is_packed(),
         )
@@ -106,7 +106,8 @@ class Engine:
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
         deterministic = self.settings.deterministic
-        add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic)
+        host = self.placement.host
+        add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()
         if self.settings.gather_metrics:
             add_up_shards = sums.unrolled

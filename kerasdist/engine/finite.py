@@ -26,11 +26,17 @@ class Check:
 
 
 def check(
-    totals: Totals, sums: Sums, terms: Terms, start: Start, own_flags: tf.Tensor | None = None
+    totals: Totals,
+    sums: Sums,
+    terms: Terms,
+    start: Start,
+    own_flags: tf.Tensor | None = None,
+    decide: Callable[[tf.Tensor], tf.Tensor] = lambda flag: flag,
 ) -> Check:
     """Checks everything that the update uses: packed sums as vectors, if they are at hand.
 
-    With `own_flags`, the check does not hold on to the sums of the replica.
+    `decide` takes the result to where it is decided what to write. With `own_flags`, the check does
+    not hold on to the sums of the replica.
     """
     tensors, vectors, groups = totals.checked, totals.packed, None
     if vectors is None:
@@ -49,7 +55,7 @@ def check(
         parts = [terms.split(own, start.inputs.variables) for own in sums.of_replicas]
         return tf.stack([_flags(part.checked) for part in parts])
 
-    return Check(finite, flags)
+    return Check(decide(finite), flags)
 
 
 def own_flags(own: Sequence[tf.Tensor], terms: Terms, start: Start) -> tf.Tensor | None:

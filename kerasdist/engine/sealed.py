@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices.placement import HOST
 from kerasdist.models import pure
 
 
@@ -28,6 +29,8 @@ class Sealed:
         jit: Whether XLA compiles it. TensorFlow then compiles it once for each shape of its
             arguments and each device.
         device: Where every call runs. By default, on the device of its caller.
+        on_gpu: Whether it runs on a GPU. Whole numbers then stay on the host, as int32: int64
+            arguments would go to the GPU, and back to the host for operations that take them there.
         rows_of: `rows_of(*args)` returns the arguments whose first axis is the examples. Callers
             may know its size or not: the function is the same one for all sizes.
 
@@ -46,33 +49,46 @@ class Sealed:
         jit: bool = False,
         device: str | None = None,
         rows_of: Callable[..., Any] = lambda *_: (),
+        on_gpu: bool = False,
     ):
-        self._function, self._rows_of = function, rows_of
+        self._function, self._rows_of, self._on_gpu = function, rows_of, on_gpu
         self._seed, self._jit, self._device = seed, jit, device
         self._made: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
         leaves = tf.nest.flatten(args)
         rows = {id(leaf) for leaf in tf.nest.flatten(self._rows_of(*args))}
-        present = [leaf for leaf in leaves if leaf is not None]
-        tensors = [tf.convert_to_tensor(leaf) for leaf in present]
-        specs = [_spec(t, id(o) in rows) for t, o in zip(tensors, present, strict=True)]
-        concrete = self._concrete(args, leaves, tuple(specs))
+        is_rows = [id(leaf) in rows for leaf in leaves if leaf is not None]
+        given = [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
+        tensors = [self._narrow(tensor) for tensor in given]
+        narrowed = tuple(t is not g for t, g in zip(tensors, given, strict=True))
+        specs = tuple(_spec(t, r) for t, r in zip(tensors, is_rows, strict=True))
+        concrete = self._concrete(args, leaves, specs, narrowed)
         if self._device is None:
             return concrete(*tensors)
         with tf.device(self._device):
             return concrete(*tensors)
 
+    def _narrow(self, tensor: tf.Tensor) -> tf.Tensor:
+        if not self._on_gpu or tensor.dtype != tf.int64 or tensor.shape.rank != 0:
+            return tensor
+        with tf.device(HOST):
+            return tf.cast(tensor, tf.int32)
+
     def _concrete(
-        self, args: tuple[Any, ...], leaves: list[Any], specs: tuple[tf.TensorSpec, ...]
+        self,
+        args: tuple[Any, ...],
+        leaves: list[Any],
+        specs: tuple[tf.TensorSpec, ...],
+        narrowed: tuple[bool, ...],
     ) -> Callable[..., Any]:
         present = tuple(leaf is not None for leaf in leaves)
-        key = (present, specs)
+        key = (present, specs, narrowed)
         if key not in self._made:
             structure = tf.nest.map_structure(lambda _: 0, args)
 
             def flat(*tensors: tf.Tensor) -> Any:
-                given = iter(tensors)
+                given = (_wide(t, n) for t, n in zip(tensors, narrowed, strict=True))
                 values = [next(given) if is_there else None for is_there in present]
                 return self._function(*tf.nest.pack_sequence_as(structure, values))
 
@@ -90,6 +106,13 @@ class Sealed:
                     raise RuntimeError(f"{tensor.name} is not an argument of a sealed function")
             self._made[key] = concrete
         return self._made[key]
+
+
+def _wide(tensor: tf.Tensor, is_narrowed: bool) -> tf.Tensor:
+    if not is_narrowed:
+        return tensor
+    with tf.device(HOST):
+        return tf.cast(tensor, tf.int64)
 
 
 def _spec(tensor: tf.Tensor, is_rows: bool) -> tf.TensorSpec:

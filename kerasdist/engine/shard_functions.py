@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasdist.devices.placement import Placement
 from kerasdist.engine.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
@@ -66,12 +67,13 @@ class ShardFunctions:
         roles: pure.Parts,
         settings: Settings,
         *,
-        on_cpu: bool,
+        placement: Placement,
         is_joined: bool,
         is_packed: bool,
     ):
         self._model, self._roles = model, roles
-        self._seed, self._on_cpu, self._is_jit = settings.seed, on_cpu, settings.jit
+        self._seed, self._is_jit, self._host = settings.seed, settings.jit, placement.host
+        self._on_cpu = not placement.is_gpu
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
         self.terms = Terms(
@@ -82,10 +84,10 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of, on_gpu=placement.is_gpu)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
-        compiled = partial(sealed, jit=True, device="CPU:0" if on_cpu else None)
+        compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
         self.train = compiled(self._train) if settings.jit else seal(self._train)
         self.test = seal(self._test)
         self.train_denominators = seal(partial(self._denominators, True))
@@ -165,10 +167,11 @@ class ShardFunctions:
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
         """The states of all seed generators: they depend on seed, generator, step and shard."""
-        seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
-        of_step = _random_numbers((2,), tf.stack([seed, step]))
-        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+        with self._host():
+            seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
+            of_step = _random_numbers((2,), tf.stack([seed, step]))
+            of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+            return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
     def _rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""

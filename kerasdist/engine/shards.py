@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from kerasdist.devices.placement import HOST, Placement
+from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
@@ -109,13 +108,13 @@ class Cut:
     ):
         self._is_whole = is_whole
         self.example = example
-        self._is_gpu = placement.is_gpu
+        self._is_gpu, self._host = placement.is_gpu, placement.host
         self._size = leaves(example.args)[0].shape[0] if known and span is None else None
         if span is None:
             self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
             self._first_row = tf.constant(0, tf.int64)
         else:
-            with self._where():
+            with self._host():
                 self.num_global, self._first_row = span[0], span[1]
         self.shards = shards
         self.num_replicas = placement.num_replicas
@@ -156,10 +155,10 @@ class Cut:
         example = self.example
         if self.shards == 1:
             parts = (example.args, example.y, example.sample_weight)
-            with self._where():
+            with self._host():
                 number = tf.convert_to_tensor(index)
             return Piece(number, *parts, None, self.num_global, denominators)
-        with self._where():
+        with self._host():
             rows = self._rows(index)
         # The part of a GPU has the rows of its shards only.
         is_cut = self._is_gpu and self.per_replica == 1 and not self._is_whole
@@ -167,19 +166,25 @@ class Cut:
         def slice_rows(tensor: tf.Tensor | None) -> tf.Tensor | None:
             if tensor is None or is_cut:
                 return tensor
+            if self._is_gpu:
+                return self._sliced(tensor, rows)
             return tensor[rows.begin : rows.begin + rows.size]
 
         args, y, weights = (
             tf.nest.map_structure(slice_rows, part)
             for part in (example.args, example.y, example.sample_weight)
         )
-        with self._where():
+        with self._host():
             index = tf.convert_to_tensor(index)
         return Piece(index, args, y, weights, rows.num_counted, rows.num_global, denominators)
 
-    def _where(self) -> contextlib.AbstractContextManager[Any]:
-        """Rows are counted on the host: GPUs slice by numbers that the host gives them."""
-        return tf.device(HOST) if self._is_gpu else contextlib.nullcontext()
+    def _sliced(self, tensor: tf.Tensor, rows: _Range) -> tf.Tensor:
+        """A slice of a tensor on a GPU, by numbers in the host's memory."""
+        rest = len(tensor.shape) - 1
+        with self._host():
+            begin = tf.stack([tf.cast(rows.begin, tf.int64), *[0] * rest])
+            size = tf.stack([tf.cast(rows.size, tf.int64), *[-1] * rest])
+        return tf.slice(tensor, begin, size)
 
     def _rows(self, index: Number) -> _Range:
         """Numbers if both the batch size and the index are known while tracing, else tensors."""

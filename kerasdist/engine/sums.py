@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -32,6 +32,7 @@ Rows = Sequence[tf.Tensor | None]
 # Computes one shard of a replica, by its number: the terms that add up, and the outputs.
 ShardSums = tuple[list[tf.Tensor], Rows]
 RunShard = Callable[[Number], ShardSums]
+Host = Callable[[], contextlib.AbstractContextManager[Any]]
 AddUpShards = Callable[[RunShard, ShardSums, int], ShardSums]
 
 
@@ -100,11 +101,16 @@ def _add(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tenso
 
 
 def looped(
-    run_shard: RunShard, first: ShardSums, num_shards: int, *, fixed_order: bool
+    run_shard: RunShard,
+    first: ShardSums,
+    num_shards: int,
+    *,
+    fixed_order: bool,
+    host: Host = contextlib.nullcontext,
 ) -> ShardSums:
     """Adds shards 1 to num_shards - 1 to the `first`, in a loop, and keeps no outputs.
 
-    The loop keeps the memory and the graph of one shard only.
+    The loop keeps the memory and the graph of one shard only. `host` is where it counts.
     """
     terms, rows = first
     if num_shards == 1:
@@ -112,7 +118,7 @@ def looped(
     # The loop waits for the first shard: otherwise both are in memory at once.
     with tf.control_dependencies(terms):
         start, end = tf.identity(1), tf.constant(num_shards)
-    add_up = _in_a_tree if fixed_order else _in_a_row
+    add_up = partial(_in_a_tree, host) if fixed_order else _in_a_row
     return add_up(lambda i: run_shard(i)[0], terms, start, end, num_shards), rows
 
 
@@ -143,7 +149,12 @@ def _in_a_row(
 
 
 def _in_a_tree(
-    compute: Compute, first: list[tf.Tensor], start: tf.Tensor, end: tf.Tensor, num_shards: int
+    host: Host,
+    compute: Compute,
+    first: list[tf.Tensor],
+    start: tf.Tensor,
+    end: tf.Tensor,
+    num_shards: int,
 ) -> list[tf.Tensor]:
     """A binary counter of partial sums: level l holds a branch of 2**l shards.
 
@@ -163,9 +174,10 @@ def _in_a_tree(
 
     def body(i: tf.Tensor, *flat: tf.Tensor) -> tuple[tf.Tensor, ...]:
         levels, values = by_level(flat), compute(i)
-        count = i + 1
-        lowest_bit = tf.bitwise.bitwise_and(count, -count)
-        level = tf.reduce_sum(tf.cast(lowest_bit > [2**j for j in range(num_levels)], tf.int32))
+        with host():
+            count = i + 1
+            lowest_bit = tf.bitwise.bitwise_and(count, -count)
+            level = tf.reduce_sum(tf.cast(lowest_bit > [2**j for j in range(num_levels)], tf.int32))
         branches = [partial(carry_to, j, levels, values) for j in range(num_levels)]
         return (i + 1, *tf.switch_case(level, branches))
 

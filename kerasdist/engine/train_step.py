@@ -88,14 +88,14 @@ def train_step(
     def finish(sums: Sums) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Gradients]:
         totals = terms.split_totals(sums.totals, start.inputs)
         # Check: a step that is not finite is not written.
-        check = finite.check(totals, sums, terms, start, own_flags)
+        check = finite.check(totals, sums, terms, start, own_flags, parts.placement.to_host)
         # Clip the gradients, update weights, averages and metrics, and write them.
         new_values = partial(update.new_values, totals, start, example, sums.rows)
         is_scaled = start.scale is not None
         kept = update.optimizer.with_smaller_scale(start) if is_scaled else start.stored
         assign = partial(parts.state.assign, start=start)
         flags, done = write(check, new_values, kept, assign)
-        with tf.control_dependencies(done):
+        with parts.placement.host(), tf.control_dependencies(done):
             status = tf.where(check.finite, REACHED, NOT_FINITE)
         return status, tf.cast(totals.loss, tf.float64), flags, totals.gradients
 

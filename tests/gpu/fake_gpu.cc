@@ -49,6 +49,9 @@ int64_t Setting(const std::string& name, int64_t otherwise) {
   return text ? atoll(text) : otherwise;
 }
 
+// Without TensorFlow's allocator, which rounds up, the memory that is taken is what tensors need.
+bool IsExact() { return Setting("KERASDIST_FAKE_GPU_EXACT", 0) != 0; }
+
 int NumDevices() {
   return std::min<int64_t>(Setting("KERASDIST_FAKE_GPUS", 2), kMaxDevices);
 }
@@ -62,6 +65,7 @@ struct Fake {
   std::atomic<bool> stopped{false};
   std::atomic<int64_t> limit{kUnlimited};  // Bytes of memory that may be taken.
   std::atomic<int64_t> taken{0};
+  std::atomic<int64_t> peak{0};  // The most that was taken at a time.
   SP_Stream compute = nullptr;  // TensorFlow makes the stream of kernels first.
 };
 Fake* devices = new Fake[kMaxDevices];
@@ -160,6 +164,8 @@ struct SP_Timer_st { int unused; };
 
 // The interface of fake_gpu.py.
 int64_t fake_gpu_count(int device, int counter) { return devices[device].counts[counter]; }
+int64_t fake_gpu_peak(int device) { return devices[device].peak; }
+void fake_gpu_reset_peak(int device) { devices[device].peak = devices[device].taken.load(); }
 void fake_gpu_stop(int device, int is_stopped) { devices[device].stopped = is_stopped; }
 void fake_gpu_limit(int device, int64_t bytes) { devices[device].limit = bytes; }
 void fake_gpu_copy_delay(int64_t microseconds) { copy_delay_us = microseconds; }
@@ -194,6 +200,7 @@ void Allocate(const SP_Device* device, uint64_t size, int64_t, SP_DeviceMemoryBa
   if (address) {
     fake.taken += size;
     std::lock_guard<std::mutex> lock(*memory_mutex);
+    fake.peak = std::max<int64_t>(fake.peak, fake.taken);
     (*memory)[(char*)address] = {size, device->ordinal};
   }
   result->struct_size = SP_DEVICE_MEMORY_BASE_STRUCT_SIZE;
@@ -203,9 +210,12 @@ void Allocate(const SP_Device* device, uint64_t size, int64_t, SP_DeviceMemoryBa
 void Deallocate(const SP_Device* device, SP_DeviceMemoryBase* given) {
   {
     std::lock_guard<std::mutex> lock(*memory_mutex);
-    memory->erase((char*)given->opaque);
+    auto found = memory->find((char*)given->opaque);
+    if (found != memory->end()) {
+      devices[device->ordinal].taken -= found->second.first;
+      memory->erase(found);
+    }
   }
-  devices[device->ordinal].taken -= given->size;
   free(given->opaque);
   given->opaque = nullptr;
   given->size = 0;
@@ -437,7 +447,7 @@ extern "C" void SE_InitPlugin(SE_PlatformRegistrationParams* given, TF_Status* s
   given->platform->name = "FAKE";
   given->platform->type = "GPU";
   given->platform->supports_unified_memory = false;
-  given->platform->use_bfc_allocator = true;
+  given->platform->use_bfc_allocator = !IsExact();
   given->platform->force_memory_growth = true;
   SP_PlatformFns* functions = given->platform_fns;
   functions->struct_size = SP_PLATFORM_FNS_STRUCT_SIZE;
@@ -479,6 +489,7 @@ int BeginKernel(OpKernelContext* context) {
 }
 
 int64_t BytesInUse(OpKernelContext* context) {
+  if (IsExact()) return devices[NumberOf(context)].taken;
   auto stats = context->device()->GetAllocator(AllocatorAttributes())->GetStats();
   return stats ? stats->bytes_in_use : 0;
 }

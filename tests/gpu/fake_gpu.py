@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NUM = "KERASDIST_FAKE_GPUS"
+EXACT = "KERASDIST_FAKE_GPU_EXACT"
 COUNTERS = (
     "to_device",
     "to_device_bytes",
@@ -94,7 +95,7 @@ def load():
 
     load_library.load_pluggable_device_library(str(path))
     _library = ctypes.CDLL(str(path))
-    for function in ("fake_gpu_count", "fake_gpu_trace_size"):
+    for function in ("fake_gpu_count", "fake_gpu_peak", "fake_gpu_trace_size"):
         getattr(_library, function).restype = ctypes.c_int64
     # It turns NHWC into NCHW, which has no kernels on the CPU.
     tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
@@ -133,13 +134,23 @@ def peak(device):
     """The largest number of bytes in use on a device since `reset_peak`."""
     import tensorflow as tf
 
+    if is_exact():
+        return _library.fake_gpu_peak(device)
     return tf.config.experimental.get_memory_info(f"GPU:{device}")["peak"]
 
 
 def reset_peak(device):
     import tensorflow as tf
 
-    tf.config.experimental.reset_memory_stats(f"GPU:{device}")
+    if is_exact():
+        _library.fake_gpu_reset_peak(device)
+    else:
+        tf.config.experimental.reset_memory_stats(f"GPU:{device}")
+
+
+def is_exact():
+    """Whether memory is counted as tensors need it, without TensorFlow's allocator."""
+    return os.environ.get(EXACT, "0") != "0"
 
 
 def stop(device, is_stopped=True):

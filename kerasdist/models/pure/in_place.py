@@ -19,8 +19,8 @@ from kerasdist.models.pure.variables import Parts
 class InPlace(keras.StatelessScope):
     """A scope in which Keras's variables stand for other variables, which it reads and writes.
 
-    A variable is read after the last write to any other one. So only one is in work at a time, and
-    memory is needed for the new value of one variable only.
+    A variable is read, and a new value is used, after the last write to any other one. So only one
+    is in work at a time, and memory is needed for the new value of one variable only.
 
     Args:
         stored: What a Keras variable stands for, by its id.
@@ -31,18 +31,21 @@ class InPlace(keras.StatelessScope):
         super().__init__()
         self._stored = stored
         self.state_mapping.update(given)
+        self._written: set[int] = set()
         self._last: list[tf.Tensor] = []
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         key = id(variable)
         if key not in self.state_mapping and key in self._stored:
             self.state_mapping[key] = self.read(self._stored[key])
-        return self.state_mapping.get(key)
+        value = self.state_mapping.get(key)
+        return self.later(value) if key in self._written else value
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         super().add_update(update)
         variable, value = update
         if id(variable) in self._stored:
+            self._written.add(id(variable))
             self.write(self._stored[id(variable)], value)
 
     def read(self, variable: tf.Variable) -> tf.Tensor:
@@ -55,8 +58,8 @@ class InPlace(keras.StatelessScope):
     def later(self, tensor: tf.Tensor) -> tf.Tensor:
         """The tensor, for operations that must not run before the last write.
 
-        Only the gradient is held back: if all operations of a variable were, TensorFlow could not
-        share those that are the same for all variables.
+        Other operations are not held back: TensorFlow shares those that are the same for all
+        variables.
         """
         with tf.control_dependencies(self._last):
             return tf.identity(tensor)
