@@ -97,12 +97,14 @@ class ShardFunctions:
     def train_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """Forward and backward pass: the terms that add up, and the outputs that metrics need."""
         terms, _, rows = self.train(inputs, piece)
-        return terms, _counted(rows, piece)
+        return terms, _counted(rows, piece) if rows else rows
 
     def observed_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """As `train_shard`, with the losses by `add_loss` as one more term, if there are any."""
         terms, added, rows = self.train(inputs, piece)
-        return (terms if added is None else [*terms, added]), _counted(rows, piece)
+        return (terms if added is None else [*terms, added]), _counted(
+            rows, piece
+        ) if rows else rows
 
     def _train(
         self, inputs: Inputs, piece: Piece
@@ -126,7 +128,7 @@ class ShardFunctions:
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
         rows = self._rows(forward) if self._gather_outputs else []
-        return terms, _counted(rows, piece)
+        return terms, _counted(rows, piece) if rows else rows
 
     def _denominators(self, training: bool, inputs: Inputs, piece: Piece) -> tf.Tensor:
         """What the losses divide by (masks, sample weights).

@@ -184,7 +184,9 @@ class Cut:
         with self._host():
             begin = tf.stack([tf.cast(rows.begin, tf.int64), *[0] * rest])
             size = tf.stack([tf.cast(rows.size, tf.int64), *[-1] * rest])
-        return tf.slice(tensor, begin, size)
+        sliced = tf.slice(tensor, begin, size)
+        sliced.set_shape([None, *tensor.shape[1:]])  # Keras takes other ways if it does not know.
+        return sliced
 
     def _rows(self, index: Number) -> _Range:
         """Numbers if both the batch size and the index are known while tracing, else tensors."""
