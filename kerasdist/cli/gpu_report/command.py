@@ -24,6 +24,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json, write_text
 
+WORKER = [sys.executable, "-m", "kerasdist.cli.gpu_report.worker"]
 _SEND = "Send this report: docs/gpus.md says where to."
 
 
@@ -70,7 +71,7 @@ def examine(plan: Plan) -> Iterator[Finding]:
                 for name in left:
                     yield Finding(name, f"not run: {plan.total_seconds:g} s are over", _SEND)
                 break
-            for findings in _answers(left, plan):
+            for findings in _answers(tuple(left), plan):
                 left.pop(0)
                 yield from findings
 
@@ -95,7 +96,7 @@ def _answers(names: Sequence[str], plan: Plan) -> Iterator[list[Finding]]:
 
 @contextlib.contextmanager
 def _worker(names: Sequence[str], errors: TextIO) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "kerasdist.cli.gpu_report.worker", *names]
+    command = [*WORKER, *names]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             yield process
