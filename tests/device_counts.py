@@ -15,5 +15,5 @@ def those_here(*counts):
     """The counts for which there are devices. Skips the test if there are none."""
     found = [count for count in counts if at_most(count) == count]
     if not found:
-        pytest.skip(f"needs {min(counts)} GPUs, and there are {NUM_GPUS}")
+        pytest.skip(f"needs {min(counts)} GPUs, and the number of GPUs is {NUM_GPUS}")
     return found

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 import tensorflow as tf
 
+import kerasdist
+from tests.conftest import too_few_gpus
 from tests.gpu import fake_gpu
 from tests.gpu.suites import FAST, SUITES
 
@@ -39,6 +42,26 @@ def run_on_gpus(*tests, num_fakes=None, timeout=3600):
 def test_the_suites_exist():
     for path in [*SUITES.values(), *(test.split("::")[0] for test in FAST)]:
         assert (ROOT / path).exists(), path
+
+
+def test_a_test_that_needs_more_gpus_than_there_are_is_skipped_on_gpus_only():
+    with pytest.raises(kerasdist.KerasdistError) as caught:
+        kerasdist.fit(keras.Sequential([]), None, devices=["GPU:77"])
+    assert too_few_gpus(caught.value, 2) == "needs GPU:77, and the number of GPUs is 2"
+    assert too_few_gpus(caught.value, 0) is None  # Without GPUs it is a failure.
+    assert too_few_gpus(caught.value, 78) is None  # This device must be there.
+    assert too_few_gpus(AssertionError("there is no device 'GPU:77'"), 2) is None
+    with (
+        pytest.raises(AssertionError) as other,
+        pytest.raises(kerasdist.KerasdistError, match="x!"),
+    ):
+        raise caught.value
+    assert too_few_gpus(other.value, 2) == "needs GPU:77, and the number of GPUs is 2"
+
+
+def test_gpu_tests_do_not_run_by_default(request):
+    options = request.config.getini("addopts")
+    assert "not slow and not gpu" in options
 
 
 @needs_fake_gpus
