@@ -35,6 +35,6 @@ class Plan:
         ),
         (MEMORY_LIMIT,),
     )
-    check_seconds: float = 90
+    check_seconds: float = 120
     start_seconds: float = 90
     total_seconds: float = 600
