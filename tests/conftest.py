@@ -1,7 +1,11 @@
-"""Six logical CPUs for every test, fixed seeds, and no TensorFlow start-up noise."""
+"""Six logical CPUs for every test, fixed seeds, and no TensorFlow start-up noise.
+
+On a machine with GPUs, `devices=2` means two of them. Tests that need more GPUs are skipped.
+"""
 
 import json
 import os
+import re
 from dataclasses import dataclass
 
 os.environ["KERASDIST_LOGICAL_CPUS"] = "6"
@@ -11,16 +15,46 @@ if int(os.environ.get("KERASDIST_FAKE_GPUS", "0")):
     from tests.gpu import fake_gpu
 
     fake_gpu.load()  # Then `devices=2` means two of them.
+else:
+    # Tests and the processes they start share real GPUs, and compare float32 with NumPy.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
+from kerasdist.errors import KerasdistError
 from kerasdist.training import inference, session
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
+
+
+def too_few_gpus(error, num_gpus):
+    """Why a test cannot run here, if its error says that it needs a GPU more than there are.
+
+    Always None on a machine without GPUs: there, too few devices are a failure.
+    """
+    while num_gpus and error is not None:
+        missing = re.search(r"there is no device 'GPU:(\d+)'", str(error))
+        if isinstance(error, KerasdistError) and missing and int(missing[1]) >= num_gpus:
+            return f"needs GPU:{missing[1]}, and the number of GPUs is {num_gpus}"
+        error = error.__cause__ or error.__context__  # `pytest.raises` expected another error.
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.excinfo is not None and report.failed:
+        reason = too_few_gpus(call.excinfo.value, len(tf.config.get_visible_devices("GPU")))
+        if reason is not None:
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {reason}")
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -107,4 +141,5 @@ def shared_data():
     return SHARED_DATA
 
 
+tf.config.experimental.enable_tensor_float_32_execution(False)
 assert kerasdist.list_devices()  # TensorFlow starts here, with six CPUs.

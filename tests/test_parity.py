@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import kerasdist
+from tests.device_counts import at_most
 
 LAYERS = keras.layers
 
@@ -39,7 +40,7 @@ class Case:
 
 @st.composite
 def cases(draw):
-    replicas = draw(st.integers(1, 4))
+    replicas = draw(st.integers(1, at_most(4)))
     per_replica = draw(st.sampled_from([1, 1, 1, 2, 3]))
     shards = replicas * per_replica
     batch_size = draw(st.integers(shards, shards + 5))

@@ -9,6 +9,7 @@ from kerasdist.cli import run_options
 from kerasdist.cli.commands import launch, new, runs
 from kerasdist.cli.options import (
     BENCH_OPTIONS,
+    DOCTOR_OPTIONS,
     OUTPUT_OPTIONS,
     RUN_OPTIONS,
     VERIFY_OPTIONS,
@@ -130,6 +131,6 @@ _COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
     "verify": (_recipes, _with_settings("verify", VERIFY_OPTIONS)),
     "bench": (_recipes, _with_settings("bench", BENCH_OPTIONS)),
     "devices": (list, _always({})),
-    "doctor": (list, _always({})),
+    "doctor": (list, _always(DOCTOR_OPTIONS)),
     "completion": (lambda: SCRIPTS, _always({})),
 }

@@ -32,7 +32,7 @@ commands:
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
   devices              list the devices, and which of them `--devices auto` uses
-  doctor               check the installation with a short training
+  doctor               check the installation with a short training; --gpu checks the GPUs
   completion SHELL     print a completion script for bash, zsh or fish
 
   kerasdist COMMAND --help lists the options of a command.

@@ -7,7 +7,7 @@ import re
 from typing import Any, Literal
 
 from kerasdist.cli.parser import Option, Options, parse
-from kerasdist.errors import closest
+from kerasdist.errors import KerasdistError, closest
 
 # The texts that `--devices` accepts. Whether such a device exists, only TensorFlow knows.
 _DEVICE = r"/?(device:)?(cpu|gpu)"
@@ -208,6 +208,10 @@ BENCH_OPTIONS: Options = {
     **_BENCH_ONLY,
     **{k: v for k, v in _COMPARED.items() if k != "ema"},
 }
+DOCTOR_OPTIONS: Options = {
+    "gpu": Option(bool, False, "check the GPUs instead, in about a minute, and print a report"),
+    "output": Option(str | None, None, "also write the report to this file, as JSON lines"),
+}
 
 
 def parse_options(options: Options, argv: list[str], prog: str) -> dict[str, Any]:
@@ -223,4 +227,10 @@ def parse_devices(argv: list[str]) -> tuple[dict[str, Any]]:
 
 def parse_doctor(argv: list[str]) -> tuple[dict[str, Any]]:
     """`kerasdist doctor [options]`."""
-    return (parse_options({}, argv, "kerasdist doctor"),)
+    options = parse_options(DOCTOR_OPTIONS, argv, "kerasdist doctor")
+    if options["output"] is not None and not options["gpu"]:
+        raise KerasdistError(
+            f"Received `--output {options['output']}` without `--gpu`. Expected both, because the "
+            "file holds the report on the GPUs. Add `--gpu`, or remove `--output`."
+        )
+    return (options,)

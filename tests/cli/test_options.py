@@ -25,9 +25,12 @@ def test_what_devices_cannot_read_is_refused_before_tensorflow_is_imported(text)
         names.resolve_names(text, soft=True)
 
 
+COMMANDS = ("fit", "launch", "evaluate", "predict", "export", "new", "runs", "bench", "doctor")
+
+
 def test_every_option_of_the_page_exists(capsys):
     page = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
-    for command in ("fit", "launch", "evaluate", "predict", "export", "new", "runs", "bench"):
+    for command in COMMANDS:
         assert main.main([command, "--help"]) == 0
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
     named = set(re.findall(r"--[a-z][a-z-]*", page.read_text()))

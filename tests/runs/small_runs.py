@@ -33,6 +33,7 @@ def fit(folder, **options):
         "log_every": 1,
         "deterministic": True,
         "seed": 0,
+        "devices": 1,
         "shards": 1,  # compiles sooner
         "progress": "auto",
     }

@@ -1,10 +1,9 @@
-"""`kerasdist doctor`: checks the installation with a short training."""
+"""`kerasdist doctor`: checks the installation with a short training, or the GPUs with `--gpu`."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -12,47 +11,21 @@ from typing import Any
 import keras
 import numpy as np
 
+from kerasdist.cli.findings import Finding, exit_code, show
+from kerasdist.cli.gpu_report import command as gpu_report
 from kerasdist.devices import gpus
 from kerasdist.devices.names import list_devices, logical_cpus_if_more
 from kerasdist.errors import first_line
 from kerasdist.runs import provenance
-from kerasdist.runs.atomic import as_json
 from kerasdist.training import api
-
-FAILED = 1
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one check.
-
-    Attributes:
-        name: What was checked.
-        text: What was found.
-        fix: What to do; None if nothing is wrong.
-        is_needed: Whether training needs it. If not, it is optional.
-    """
-
-    name: str
-    text: str
-    fix: str | None = None
-    is_needed: bool = True
 
 
 def doctor(options: dict[str, Any]) -> int:
     """`kerasdist doctor`."""
+    if options["gpu"]:
+        return gpu_report.gpu_report(options)
     logical_cpus_if_more(2)
-    findings = []
-    for finding in examine():
-        findings.append(finding)
-        if options["json"]:
-            print(as_json({"ok": finding.fix is None, **vars(finding)}))
-        elif not options["quiet"] or (finding.fix is not None and finding.is_needed):
-            mark = "✓" if finding.fix is None else "✗" if finding.is_needed else "-"
-            print(f"{mark} {finding.name}: {finding.text}")
-            if finding.fix is not None:
-                print(f"  {finding.fix}")
-    return FAILED if any(f.fix is not None and f.is_needed for f in findings) else 0
+    return exit_code(show(examine(), json=options["json"], quiet=options["quiet"]))
 
 
 def examine() -> Iterator[Finding]:

@@ -44,6 +44,7 @@ def fit(folder, data=(X, Y), **options):
     # One shard a device compiles sooner than the four of `deterministic`.
     shards = options.get("devices", 1)
     defaults = {
+        "devices": 1,
         "batch_size": 8,
         "epochs": 4,
         "save_every": 3,

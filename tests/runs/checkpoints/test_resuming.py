@@ -201,6 +201,7 @@ def test_other_model_data_batch_or_seed_is_refused_by_name(tmp_path):
             lambda: _other(),
             (X, Y),
             run_dir=tmp_path / "run",
+            devices=1,
             batch_size=8,
             epochs=2,
             progress=False,

@@ -1,0 +1,1 @@
+"""`kerasdist doctor --gpu`: the report of a first day with GPUs."""
