@@ -651,6 +651,17 @@ std::mutex* nccl_mutex = new std::mutex;
 std::map<std::string, Group>* groups = new std::map<std::string, Group>;
 std::vector<std::string>* launched = new std::vector<std::string>[kMaxDevices];
 
+// NCCL itself would hang here. Nothing works after it.
+absl::Status* nccl_failed = new absl::Status;
+void FailAll(const absl::Status& status) {
+  *nccl_failed = status;
+  for (auto& [key, group] : *groups) {
+    for (auto* context : group.contexts) context->SetStatus(status);
+    for (auto& done : group.done) done();
+  }
+  groups->clear();
+}
+
 class Nccl : public AsyncOpKernel {
  public:
   explicit Nccl(OpKernelConstruction* c) : AsyncOpKernel(c) {
@@ -670,16 +681,20 @@ class Nccl : public AsyncOpKernel {
     Group group;
     {
       std::lock_guard<std::mutex> lock(*nccl_mutex);
+      if (!nccl_failed->ok()) {
+        context->SetStatus(*nccl_failed);
+        done();
+        return;
+      }
       launched[device].push_back(key);
       const size_t place = launched[device].size() - 1;
       for (int i = 0; i < kMaxDevices; i++) {
-        if (launched[i].size() > place && launched[i][place] != key) {
-          context->SetStatus(absl::InternalError(
-              "the devices launch NCCL's reductions in different orders: " + launched[i][place] +
-              " and " + key));
-          done();
-          return;
-        }
+        if (launched[i].size() <= place || launched[i][place] == key) continue;
+        (*groups)[key].contexts.push_back(context);
+        (*groups)[key].done.push_back(done);
+        FailAll(absl::InternalError("the devices launch NCCL's reductions in different orders: " +
+                                    launched[i][place] + " and " + key));
+        return;
       }
       Group& mine = (*groups)[key];
       mine.contexts.push_back(context);
@@ -770,7 +785,7 @@ extern "C" void TF_InitKernel() {
   using namespace tensorflow;
   const KernelList all = GetAllRegisteredKernels();
   for (const KernelDef& definition : all.kernel()) {
-    if (definition.device_type() != "GPU" || definition.priority() != 0) continue;
+    if (definition.device_type() != "GPU" || definition.priority() >= 7) continue;
     if (!definition.label().empty() || Kept().count(definition.op())) continue;
     bool has_resource = false;
     for (const std::string& name : definition.host_memory_arg()) {

@@ -45,7 +45,7 @@ def mean_iou():
     """A metric with whole numbers, beside floats."""
     import keras
 
-    metric = keras.metrics.MeanIoU(3, sparse_y_pred=False)
+    metric = keras.metrics.MeanIoU(3, sparse_y_pred=False, name="iou")
     layer = keras.layers.Conv2D(3, 3, padding="same")
     return _classifier([layer], keras.Input((8, 8, 3)), metrics=[metric])
 

@@ -1,0 +1,42 @@
+"""Fits in one process: memory of the host and of the devices comes back."""
+
+import pytest
+
+from tests.gpu import processes
+
+pytestmark = processes.needs_fake_gpus
+
+FITS = """
+import gc, json, os
+import keras, numpy as np, tensorflow as tf, kerasdist
+
+x, y = np.ones((64, 32), "float32"), np.zeros((64, 1), "float32")
+model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(3000), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+
+
+def used():
+    gc.collect()
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def fit():
+    kerasdist.fit(model, (x, y), batch_size=16, devices=2, progress=False)
+    return [tf.config.experimental.get_memory_info(f"GPU:{i}")["current"] for i in range(2)]
+
+
+for _ in range(10):
+    first = fit()
+before = used()
+for _ in range(COUNT):
+    last = fit()
+print(json.dumps([(used() - before) / COUNT, first, last]))
+"""
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_fit_with_copies_of_the_state_gives_its_memory_back(count):
+    per_fit, first, last = processes.result(FITS.replace("COUNT", str(count)), num_gpus=2)
+    assert per_fit < (1 << 20 if count > 10 else 2 << 20)
+    assert last == first
