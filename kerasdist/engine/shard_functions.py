@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasdist.devices.placement import HOST
 from kerasdist.engine.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
@@ -165,10 +167,14 @@ class ShardFunctions:
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
         """The states of all seed generators: they depend on seed, generator, step and shard."""
-        seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
-        of_step = _random_numbers((2,), tf.stack([seed, step]))
-        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+        # Operations that draw random numbers on GPUs take their seeds from the host. XLA compiles
+        # for one device only.
+        on_host = not (self._on_cpu or self._is_jit)
+        with tf.device(HOST) if on_host else contextlib.nullcontext():
+            seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
+            of_step = _random_numbers((2,), tf.stack([seed, step]))
+            of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+            return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
     def _rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""

@@ -37,6 +37,7 @@ COVERED = {
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
     "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
+    "_cast_seed": "test_seeds_of_gpus_are_computed_on_the_host",
     "_is_gpu_available": "test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus",
 }
 COVERED_IMPORTS = {
@@ -56,6 +57,7 @@ COVERED_IMPORTS = {
     "keras.src.optimizers.base_optimizer.BaseOptimizer": (
         "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back"
     ),
+    "keras.src.backend.tensorflow.random": "test_seeds_of_gpus_are_computed_on_the_host",
     "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
 }
 
@@ -447,6 +449,29 @@ def test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus(kind, monkeypat
     for options in ({"is_jit": True}, {"on_cpu": True}):
         assert "CudnnRNNV3" not in operations(**options)
     assert patches._keras_rnn._is_gpu_available()  # Put back.
+
+
+@pytest.mark.parametrize(
+    ("options", "device"), [({}, "CPU:0"), ({"is_jit": True}, "CPU:1"), ({"on_cpu": True}, "CPU:1")]
+)
+def test_seeds_of_gpus_are_computed_on_the_host(options, device):
+    layer = keras.layers.Dropout(0.5, seed=3)
+    x = tf.ones((4, 8))
+
+    @tf.function(autograph=False)
+    def outputs(x):
+        shard = pure.Shard(tf.constant(4), tf.constant(4), **options)
+        with tf.device("CPU:1"), pure.patched(), pure.tracing(shard), keras.StatelessScope():
+            return layer(x, training=True)
+
+    graph = outputs.get_concrete_function(x).graph
+    seeds = [op for op in graph.get_operations() if op.type in ("FloorMod", "Mul", "Cast")]
+    integers = [op for op in seeds if op.outputs[0].dtype.is_integer]
+    assert {"FloorMod", "Cast"} <= {op.type for op in integers}
+    assert all(op.device.endswith(device) for op in integers)
+    # The same numbers as Keras draws.
+    other = keras.layers.Dropout(0.5, seed=3)
+    np.testing.assert_array_equal(outputs(x), other(x, training=True))
 
 
 @pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
