@@ -11,7 +11,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
-from kerasdist.models.pure import patches
+from kerasdist.models.pure import in_place, patches
 
 FUTURE = "from __future__ import annotations"
 
@@ -57,6 +57,13 @@ COVERED_IMPORTS = {
     "keras.src.optimizers.base_optimizer.BaseOptimizer": (
         "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back"
     ),
+    "keras.src.backend.common.stateless_scope.get_stateless_scope": (
+        "test_the_stateless_scope_of_the_moment_is_found"
+    ),
+    "keras.src.backend.common.stateless_scope.in_stateless_scope": (
+        "test_the_stateless_scope_of_the_moment_is_found"
+    ),
+    "keras.src.backend.tensorflow.numpy": "test_signbit_is_kerass_without_int32",
     "keras.src.backend.tensorflow.random": "test_seeds_of_gpus_are_computed_on_the_host",
     "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
 }
@@ -449,6 +456,28 @@ def test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus(kind, monkeypat
     for options in ({"is_jit": True}, {"on_cpu": True}):
         assert "CudnnRNNV3" not in operations(**options)
     assert patches._keras_rnn._is_gpu_available()  # Put back.
+
+
+def test_the_stateless_scope_of_the_moment_is_found():
+    assert not in_place.in_stateless_scope()
+    with keras.StatelessScope() as scope:
+        assert in_place.in_stateless_scope()
+        assert in_place.get_stateless_scope() is scope
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32"])
+def test_signbit_is_kerass_without_int32(dtype):
+    numbers = [0.0, 1.0, -2.0] if dtype == "int32" else [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf]
+    x = tf.cast(tf.constant(numbers), dtype)
+    plain = keras.ops.signbit(x)
+    with pure.patched():
+        graph = tf.function(keras.ops.signbit, autograph=False).get_concrete_function(x).graph
+        found = keras.ops.signbit(x)
+    np.testing.assert_array_equal(found, plain)
+    np.testing.assert_array_equal(found, np.signbit(numbers))
+    if dtype != "int32":
+        used = {t.dtype for op in graph.get_operations() for t in op.outputs}
+        assert tf.int32 not in used
 
 
 @pytest.mark.parametrize(
