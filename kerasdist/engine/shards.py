@@ -161,13 +161,12 @@ class Cut:
             return Piece(number, *parts, None, self.num_global, denominators)
         with self._where():
             rows = self._rows(index)
+            cut_rows = _slicer(rows.begin, rows.begin + rows.size)
         # The part of a GPU has the rows of its shards only.
         is_cut = self._is_gpu and self.per_replica == 1 and not self._is_whole
 
         def slice_rows(tensor: tf.Tensor | None) -> tf.Tensor | None:
-            if tensor is None or is_cut:
-                return tensor
-            return tensor[rows.begin : rows.begin + rows.size]
+            return tensor if tensor is None or is_cut else cut_rows(tensor)
 
         args, y, weights = (
             tf.nest.map_structure(slice_rows, part)
@@ -189,6 +188,17 @@ class Cut:
         index = tf.cast(index, tf.int64)
         rows = _range(self.num_global, index, self.shards, tf.minimum, tf.maximum)
         return rows._replace(begin=rows.begin - self._first_row)
+
+
+def _slicer(begin: Number, end: Number) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Slices rows, by numbers that are where this is called: `tensor[begin:end]` would move them.
+
+    GPUs take the numbers of a slice from the host. A slice packs them first, on the GPU.
+    """
+    if isinstance(begin, int):
+        return lambda tensor: tensor[begin:end]
+    first, last, stride = tf.stack([begin]), tf.stack([end]), tf.constant([1], tf.int64)
+    return lambda tensor: tf.strided_slice(tensor, first, last, stride)
 
 
 def _range(
