@@ -11,7 +11,7 @@ import pytest
 from tests.gpu import fake_gpu
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("mlp", "conv_batch_norm", "unet_mean_iou", "optimizer_adam_amsgrad")
+QUICK = ("mlp", "mlp_four_shards", "unet_mean_iou", "optimizer_adam_amsgrad")
 # A process keeps the graphs of its models, so each takes a part of the zoo.
 NUM_PARTS = 6
 

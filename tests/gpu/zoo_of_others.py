@@ -41,7 +41,6 @@ OPTIMIZERS = {
     "lamb": lambda: optimizers.Lamb(),
     "muon": lambda: optimizers.Muon(),
     "keras_ema": lambda: optimizers.Adam(use_ema=True, ema_overwrite_frequency=3),
-    "accumulation": lambda: optimizers.SGD(gradient_accumulation_steps=2),
 }
 
 
