@@ -91,14 +91,14 @@ def is_counted(finding):
         return True
     # To exchange sums is what `exchange.py` is for.
     is_exchange = finding.kind == BETWEEN and "transfer/exchange.py" in finding.author.place
-    return finding.num_bytes > FEW_BYTES and not is_exchange
+    is_large = finding.num_bytes > FEW_BYTES or (finding.is_ours and finding.shape is None)
+    return is_large and not is_exchange
 
 
-def run(names, policies, say=print):
-    """Audits models. Returns the counted findings, the small copies, and the errors."""
+def run(names, policies, found, small, errors):
+    """Audits models. Yields after each; fills in counted findings, small copies and errors."""
     from tests.gpu.zoo_of_others import ALL
 
-    found, small, errors = {}, {}, {}
     for name in names or ALL:
         for policy in policies:
             began = time.perf_counter()
@@ -106,20 +106,33 @@ def run(names, policies, say=print):
                 findings, num_unknown = audit(ALL[name](), policy)
             except Exception as error:  # noqa: BLE001 the others still run
                 errors[f"{name} {policy}"] = "".join(traceback.format_exception(error)[-3:])
-                say(f"{name} {policy}: {type(error).__name__}: {str(error)[:300]}")
+                print(f"{name} {policy}: {type(error).__name__}: {str(error)[:300]}")
+                yield
                 continue
             found[name, policy] = [f for f in findings if is_counted(f)]
             small[name, policy] = [
                 f for f in findings if not is_counted(f) and not f.author.if_not_finite
             ]
             num_ours = sum(f.is_ours for f in found[name, policy])
-            say(
+            print(
                 f"{name} {policy}: {len(found[name, policy])} findings, {num_ours} of kerasdist, "
                 f"{len(small[name, policy])} small copies, {num_unknown} unknown operations on the "
-                f"host, {time.perf_counter() - began:.1f} s"
+                f"host, {time.perf_counter() - began:.1f} s",
+                flush=True,
             )
             gc.collect()
-    return found, small, errors
+            yield
+
+
+def write(path, found, small, errors):
+    content = {
+        "runs": [list(key) for key in found],
+        "errors": errors,
+        "findings": report(found),
+        "small_copies": report(small),
+    }
+    with open(path, "w") as file:
+        json.dump(content, file, indent=1)
 
 
 def main(arguments=None):
@@ -133,22 +146,16 @@ def main(arguments=None):
     from tests.gpu import fake_gpu
 
     fake_gpu.load()
-    found, small, errors = run(options.models, options.policies)
+    found, small, errors = {}, {}, {}
+    for _ in run(options.models, options.policies, found, small, errors):
+        if options.json:  # After each model: a run of hours may be stopped.
+            write(options.json, found, small, errors)
     rows = report(found)
     for row in rows:
         print(
             f"{row['owner']:<9} {row['kind']}: {row['op']} {','.join(row['dtypes'])} in "
             f"{row['from']} ({row['largest_bytes']} bytes; {', '.join(row['models'][:3])})"
         )
-    if options.json:
-        content = {
-            "runs": [list(key) for key in found],
-            "errors": errors,
-            "findings": rows,
-            "small_copies": report(small),
-        }
-        with open(options.json, "w") as file:
-            json.dump(content, file, indent=1)
     ours = [row for row in rows if row["owner"] not in ("Keras", "model")]
     print(
         f"{len(found)} runs, {len(errors)} errors, {len(rows)} findings, {len(ours)} of kerasdist"

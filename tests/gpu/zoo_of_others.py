@@ -40,7 +40,7 @@ OPTIMIZERS = {
     "adafactor": lambda: optimizers.Adafactor(),
     "lamb": lambda: optimizers.Lamb(),
     "muon": lambda: optimizers.Muon(),
-    "keras_ema": lambda: optimizers.Adam(use_ema=True, ema_overwrite_frequency=3),
+    "keras_ema": lambda: optimizers.Adam(use_ema=True),
 }
 
 
