@@ -1,6 +1,7 @@
 """Whose operation is it? Notes for each operation of a graph which code made it, and its device."""
 
 import contextlib
+import functools
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ _LIBRARY = (
     "src/tree/",
     "src/activations/",
 )
+# TensorFlow's functions that compute the gradient of an operation.
+_GRADIENTS = ("_gradient_function", "_GradientsHelper")
 _PARTS = (keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.optimizers.Optimizer)
 
 
@@ -100,44 +103,52 @@ class Authors:
         owner = part = place = ""
         if_not_finite = False
         while frame is not None:
-            code = frame.f_code
-            if not owner:
+            if not owner and frame.f_code.co_name in _GRADIENTS:
                 forward = self._author_of_forward(frame)
                 if forward is not None:
                     return replace(forward, is_gradient=True)
-            root = next((r for r in _ROOTS if code.co_filename.startswith(r + os.sep)), None)
-            if root is not None:
-                path = code.co_filename[len(root) + 1 :]
-                is_library = _ROOTS[root] == KERAS and path.startswith(_LIBRARY)
-                if not owner and not is_library and not path.startswith(("authors", "audit")):
-                    owner, place = _ROOTS[root], f"{path}:{code.co_qualname}"
-                if_not_finite |= path.endswith("finite.py") and code.co_name in ("flags", "keep")
-                if not part and owner == KERAS:
-                    part = _part(frame)
+            found, found_place, in_finite = _known(frame.f_code)
+            if_not_finite |= in_finite
+            if not owner and found:
+                owner, place = found, found_place
+            if not part and found and owner == KERAS:
+                part = _part(frame)
             frame = frame.f_back
         return Author(owner or "unknown", part, place or "unknown", False, if_not_finite)
 
     def _author_of_forward(self, frame):
         """The author of the operation whose gradient this frame computes, if it does."""
-        name, path = frame.f_code.co_name, frame.f_code.co_filename
         values = frame.f_locals
-        if name == "_gradient_function" and path.endswith("backprop.py"):
-            outputs, inputs = (
-                [t.op for t in values[key] or () if hasattr(t, "op")]
-                for key in ("outputs", "inputs")
-            )
-            # A value that the gradient does not need is missing.
-            scope = (values["forward_pass_name_scope"] or "").rstrip("/")
-            in_scope = self._scopes.get((inputs[0].graph.name, scope)) if inputs and scope else None
-            found = [self.of(o.graph.name, o.name) for o in (*outputs, *inputs)]
-            authors = [made.author for made in found if made is not None]
-            count = len(outputs)
-            return next(iter((*authors[:count], *filter(None, [in_scope]), *authors[count:])), None)
-        if name == "_GradientsHelper" and path.endswith("gradients_util.py"):
-            forward = values.get("op")
-            made = None if forward is None else self.of(forward.graph.name, forward.name)
-            return None if made is None else made.author
-        return None
+        if "forward_pass_name_scope" not in values:
+            return self._author_of(values.get("op"))
+        outputs, inputs = (
+            [t.op for t in values[key] or () if hasattr(t, "op")] for key in ("outputs", "inputs")
+        )
+        found = [self._author_of(operation) for operation in outputs]
+        # A value that the gradient does not need is missing.
+        scope = (values["forward_pass_name_scope"] or "").rstrip("/")
+        if inputs and scope:
+            found.append(self._scopes.get((inputs[0].graph.name, scope)))
+        found += [self._author_of(operation) for operation in inputs]
+        return next((author for author in found if author is not None), None)
+
+    def _author_of(self, operation):
+        made = None if operation is None else self.of(operation.graph.name, operation.name)
+        return None if made is None else made.author
+
+
+@functools.cache
+def _known(code):
+    """Owner and place of a function's code ("" if it says nothing), and whether it is for flags."""
+    root = next((r for r in _ROOTS if code.co_filename.startswith(r + os.sep)), None)
+    if root is None:
+        return "", "", False
+    path = code.co_filename[len(root) + 1 :]
+    in_finite = path.endswith("finite.py") and code.co_name in ("flags", "keep")
+    is_library = _ROOTS[root] == KERAS and path.startswith(_LIBRARY)
+    if is_library or path.startswith(("authors", "audit")):
+        return "", "", in_finite
+    return _ROOTS[root], f"{path}:{code.co_qualname}", in_finite
 
 
 def _part(frame):

@@ -79,7 +79,8 @@ class Sampling(L.Layer):
     def call(self, inputs):
         mean, log_variance = inputs
         terms = 1 + log_variance - ops.square(mean) - ops.exp(log_variance)
-        self.add_loss(-0.5 * ops.mean(terms))
+        # Keras 3.15 cannot add 16-bit numbers to a loss of float32.
+        self.add_loss(ops.cast(-0.5 * ops.mean(terms), "float32"))
         noise = keras.random.normal(ops.shape(mean), dtype=self.compute_dtype, seed=self.seed)
         return mean + ops.exp(0.5 * log_variance) * noise
 
