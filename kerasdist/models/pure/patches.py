@@ -207,13 +207,31 @@ def _on_host(keras_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
 
     def on_host(seed: Any) -> Any:
-        shard = _current_shard()
-        if shard is None or shard.on_cpu or shard.is_jit:
-            return keras_function(seed)
-        with tf.device(HOST):
+        with tf.device(HOST) if _is_gpu_step() else contextlib.nullcontext():
             return keras_function(seed)
 
     return on_host
+
+
+def _embedding_call(keras_call: Callable[..., Any]) -> Callable[..., Any]:
+    """`Embedding.call`, with int64 numbers on GPUs.
+
+    TensorFlow does most operations on int32 on the host: for the gradient, all numbers would come
+    back from the GPU.
+    """
+
+    def call(self: keras.layers.Embedding, inputs: Any) -> tf.Tensor:
+        if _is_gpu_step() and tf.is_tensor(inputs) and inputs.dtype == tf.int32:
+            inputs = tf.cast(inputs, tf.int64)
+        return keras_call(self, inputs)
+
+    return call
+
+
+def _is_gpu_step() -> bool:
+    """Whether a shard is traced for a GPU, without XLA."""
+    shard = _current_shard()
+    return not (shard is None or shard.on_cpu or shard.is_jit)
 
 
 def _has_cudnn(keras_answer: Callable[[], bool]) -> Callable[[], bool]:
@@ -289,6 +307,7 @@ def _apply_patches() -> None:
     _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
     for name in ("draw_seed", "_cast_seed"):
         _replace(keras_random, name, _on_host(vars(keras_random)[name]))
+    _replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
     _replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))

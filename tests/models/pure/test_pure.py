@@ -503,6 +503,23 @@ def test_seeds_of_gpus_are_computed_on_the_host(options, device):
     np.testing.assert_array_equal(outputs(x), other(x, training=True))
 
 
+@pytest.mark.parametrize(("options", "dtype"), [({}, tf.int64), ({"on_cpu": True}, tf.int32)])
+def test_embeddings_take_int64_on_gpus_and_have_the_same_gradient(options, dtype):
+    layer = keras.layers.Embedding(5, 2)
+    x = tf.constant([[0, 4, 1], [1, -1, 1]])
+    layer.build(x.shape)
+
+    def gradient(is_patched):
+        shard = pure.Shard(tf.constant(2), tf.constant(2), **options) if is_patched else None
+        with pure.patched(), pure.tracing(shard), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x) ** 3)
+        return tape.gradient(loss, layer.trainable_variables[0].value)
+
+    assert gradient(True).indices.dtype == dtype
+    dense = tf.convert_to_tensor(gradient(True))
+    np.testing.assert_array_equal(dense, tf.convert_to_tensor(gradient(False)))
+
+
 @pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
 def test_xla_compiles_kerass_recurrent_layers_and_their_gradients(kind, monkeypatch):
     """What runs on GPUs with `jit=True`. Here it runs on a CPU."""
