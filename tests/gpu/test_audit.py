@@ -13,7 +13,7 @@ from tests.gpu import fake_gpu
 ROOT = Path(__file__).parents[2]
 QUICK = ("mlp", "mlp_four_shards", "unet_mean_iou", "optimizer_adam_amsgrad")
 # A process keeps the graphs of its models, so each takes a part of the zoo.
-NUM_PARTS = 6
+NUM_PARTS = 8
 
 pytestmark = pytest.mark.skipif(fake_gpu.why_not() is not None, reason=str(fake_gpu.why_not()))
 

@@ -6,7 +6,8 @@ from tests.gpu.zoo import MODELS, Case, classifier, integers, normal, uniform
 from tests.gpu.zoo_of_tasks import TASKS
 
 L, optimizers = keras.layers, keras.optimizers
-# The smallest side of an image that a model takes.
+# The smallest side of an image that a model takes. Not ConvNeXt: Keras compiles its grouped
+# convolutions with XLA, which the fake GPUs do not have.
 SIDES = {
     "MobileNet": 32,
     "MobileNetV2": 32,
@@ -17,11 +18,15 @@ SIDES = {
     "DenseNet121": 32,
     "ResNet50": 32,
     "ResNet50V2": 32,
-    "ConvNeXtTiny": 32,
     "NASNetMobile": 32,
     "Xception": 71,
     "InceptionV3": 75,
 }
+# More than 30 s for each policy. The audit takes them only if asked to.
+SLOW = (
+    *("MobileNetV3Large", "EfficientNetB0", "EfficientNetV2B0"),
+    *("DenseNet121", "NASNetMobile", "Xception", "InceptionV3"),
+)
 OPTIMIZERS = {
     "sgd": lambda: optimizers.SGD(0.01, momentum=0.9, nesterov=True),
     "rmsprop": lambda: optimizers.RMSprop(momentum=0.1, centered=True),
