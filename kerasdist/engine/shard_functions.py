@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -169,7 +170,9 @@ class ShardFunctions:
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
         """The states of all seed generators: they depend on seed, generator, step and shard."""
-        with self._host():
+        # Operations that draw random numbers on GPUs take their seeds from the host. XLA compiles
+        # for one device only.
+        with contextlib.nullcontext() if self._is_jit else self._host():
             seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
             of_step = _random_numbers((2,), tf.stack([seed, step]))
             of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])

@@ -8,6 +8,7 @@ branch of that tree. So the bits do not depend on how many replicas share the wo
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,6 +92,14 @@ def pairwise(values: Sequence[tf.Tensor]) -> tf.Tensor:
         pairs = [values[i] + values[i + 1] for i in range(0, len(values) - 1, 2)]
         values = pairs + values[len(pairs) * 2 :]
     return values[0]
+
+
+def split(vector: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """`tf.split`, which has no kernel for int64 on GPUs (TF 2.21): the vector would leave them."""
+    if vector.dtype.is_floating:
+        return tf.split(vector, sizes)
+    ends = itertools.accumulate(sizes)
+    return [vector[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _add(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.Tensor]:

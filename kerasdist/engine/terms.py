@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.engine.shards import Inputs
-from kerasdist.engine.sums import SMALL, Changed, Deltas, Totals
+from kerasdist.engine.sums import SMALL, Changed, Deltas, Totals, split
 from kerasdist.models import pure
 from kerasdist.models.state_rules import MEAN, SAME, SUM
 
@@ -74,7 +74,7 @@ class Packing:
         pieces = {}
         for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
             own = [n for n, d in zip(self.sizes, self.dtypes, strict=True) if d == dtype]
-            pieces[dtype] = iter(tf.split(vector, own))
+            pieces[dtype] = iter(split(vector, own))
         return [
             tf.reshape(next(pieces[dtype]), shape)
             for dtype, shape in zip(self.dtypes, self.shapes, strict=True)

@@ -34,3 +34,11 @@ def test_a_loop_in_any_order_adds_all_shards(count):
     run = terms_of(np.ones((count, 2), "float32"))
     totals, _ = tf.function(lambda: sums.looped(run, run(0), count, fixed_order=False))()
     np.testing.assert_array_equal(totals[0], [count] * 2)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int32, tf.int64])
+def test_a_vector_is_split_whatever_its_dtype(dtype):
+    sizes = [2, 0, 3]
+    parts = sums.split(tf.range(5, dtype=dtype), sizes)
+    assert [part.numpy().tolist() for part in parts] == [[0, 1], [], [2, 3, 4]]
+    assert [part.shape.as_list() for part in parts] == [[2], [0], [3]]

@@ -556,10 +556,18 @@ class OnCpu : public OpKernel {
     OpKernelContext on_cpu(&params, context->num_outputs());
     Cpu()->Compute(kernel_.get(), &on_cpu);
     OP_REQUIRES_OK(context, on_cpu.status());
+    // Slices of an input share its memory, on a GPU, too.
+    std::vector<bool> is_shared(context->num_outputs());
+    for (int i = 0; i < context->num_outputs(); i++) {
+      for (const Tensor& input : inputs) {
+        Tensor* result = on_cpu.mutable_output(i);
+        if (result != nullptr && result->SharesBufferWith(input)) is_shared[i] = true;
+      }
+    }
     values.clear();
     inputs.clear();
     for (int i = 0; i < context->num_outputs(); i++) {
-      OP_REQUIRES_OK(context, TakeOver(context, on_cpu.mutable_output(i), i));
+      OP_REQUIRES_OK(context, TakeOver(context, on_cpu.mutable_output(i), i, is_shared[i]));
     }
     for (int i = 0; i < context->num_outputs(); i++) {
       TensorValue value = on_cpu.release_output(i);
@@ -569,9 +577,10 @@ class OnCpu : public OpKernel {
   }
 
  private:
-  absl::Status TakeOver(OpKernelContext* context, Tensor* result, int i) {
+  absl::Status TakeOver(OpKernelContext* context, Tensor* result, int i, bool is_shared) {
     if (result == nullptr) return absl::OkStatus();
-    if (context->output_memory_type(i) == HOST_MEMORY || !DataTypeCanUseMemcpy(result->dtype())) {
+    const bool is_on_host = context->output_memory_type(i) == HOST_MEMORY;
+    if (is_on_host || is_shared || !DataTypeCanUseMemcpy(result->dtype())) {
       context->set_output(i, *result);
       return absl::OkStatus();
     }

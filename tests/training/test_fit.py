@@ -166,6 +166,20 @@ def test_precision_builds_under_that_policy_and_trains(precision):
     assert keras.config.dtype_policy().name == "float32"
 
 
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_layers_of_integers_suit_every_precision(precision):
+    def build():
+        layers = [keras.layers.Hashing(5), keras.layers.Embedding(5, 2), keras.layers.Flatten()]
+        model = keras.Sequential([keras.Input((3,), dtype="int32"), *layers])
+        model.compile("sgd", "mse")
+        return model
+
+    x, y = np.arange(24).reshape(8, 3).astype("int32"), np.ones((8, 6), "float32")
+    history = kerasdist.fit(build, (x, y), batch_size=4, precision=precision, progress=False)
+    embedding = history.model.layers[1]
+    assert embedding.compute_dtype == precision.removeprefix("mixed_")
+
+
 def test_a_precision_that_keras_does_not_know_is_named():
     with pytest.raises(kerasdist.KerasdistError, match=r"precision='float17'.*mixed_bfloat16"):
         fit(classifier, precision="float17")

@@ -27,6 +27,7 @@ from kerasdist.engine.sums import (
     SharedMemory,
     Sums,
     pairwise,
+    split,
 )
 
 # Gradients are added up in groups of about this many bytes, from the last layer to the first: the
@@ -72,7 +73,9 @@ def over_replicas(
         return _exchanged(tensors, placement, _in_process)
     if fixed_order:
         stacked = join_rows([t[tf.newaxis] for t in tensors], placement)
-        return [pairwise(tf.unstack(t, placement.num_replicas)) for t in stacked]
+        # `tf.unstack` has no kernel for int64 on GPUs (TF 2.21).
+        count = placement.num_replicas
+        return [pairwise([t[i] for i in range(count)]) for t in stacked]
     return _across_workers(tensors, _add_up)
 
 
@@ -190,7 +193,7 @@ def _sum_of_pack(columns: list[Column], devices: Sequence[str], owner: int) -> l
     totals = []
     for device, vector in zip(devices, _sum(vectors, devices, owner), strict=True):
         with tf.device(device):
-            parts = tf.split(vector, [shape.num_elements() for shape in shapes])
+            parts = split(vector, [shape.num_elements() for shape in shapes])
             totals.append([tf.reshape(p, s) for p, s in zip(parts, shapes, strict=True)])
     return list(zip(*totals, strict=True))
 
@@ -209,7 +212,7 @@ def _sum(column: Column, devices: Sequence[str], owner: int) -> Column:
     parts = []
     for device, tensor in zip(devices, column, strict=True):
         with tf.device(device):
-            parts.append(tf.split(tf.reshape(tensor, [-1]), sizes))
+            parts.append(split(tf.reshape(tensor, [-1]), sizes))
     sums = []
     for device, of_part in zip(devices, zip(*parts, strict=True), strict=True):
         with tf.device(device):

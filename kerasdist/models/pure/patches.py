@@ -16,11 +16,13 @@ import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
 from keras.src.backend.tensorflow import numpy as keras_numpy
+from keras.src.backend.tensorflow import random as keras_random
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from kerasdist.devices import private_tensorflow
+from kerasdist.devices.placement import HOST
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure import in_place, recurrence
 
@@ -197,6 +199,41 @@ def _signbit(keras_signbit: Callable[[Any], tf.Tensor]) -> Callable[[Any], tf.Te
     return signbit
 
 
+def _on_host(keras_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Keras's `draw_seed` and `_cast_seed`, which every random operation calls.
+
+    Operations that draw random numbers on GPUs take their seeds from the host. Keras 3.15 computes
+    them on the GPU: the host would wait for a copy for each layer.
+    """
+
+    def on_host(seed: Any) -> Any:
+        with tf.device(HOST) if _is_gpu_step() else contextlib.nullcontext():
+            return keras_function(seed)
+
+    return on_host
+
+
+def _embedding_call(keras_call: Callable[..., Any]) -> Callable[..., Any]:
+    """`Embedding.call`, with int64 numbers on GPUs.
+
+    TensorFlow does most operations on int32 on the host: for the gradient, all numbers would come
+    back from the GPU.
+    """
+
+    def call(self: keras.layers.Embedding, inputs: Any) -> tf.Tensor:
+        if _is_gpu_step() and tf.is_tensor(inputs) and inputs.dtype == tf.int32:
+            inputs = tf.cast(inputs, tf.int64)
+        return keras_call(self, inputs)
+
+    return call
+
+
+def _is_gpu_step() -> bool:
+    """Whether a shard is traced for a GPU, without XLA."""
+    shard = _current_shard()
+    return not (shard is None or shard.on_cpu or shard.is_jit)
+
+
 def _has_cudnn(keras_answer: Callable[[], bool]) -> Callable[[], bool]:
     """Keras uses cuDNN for recurrent layers if the machine has a GPU, wherever the layer runs.
 
@@ -268,6 +305,9 @@ def _apply_patches() -> None:
     _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
     _replace(keras.metrics.Mean, "update_state", _mean_update_state)
     _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
+    for name in ("draw_seed", "_cast_seed"):
+        _replace(keras_random, name, _on_host(vars(keras_random)[name]))
+    _replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
     _replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))

@@ -11,7 +11,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
-from kerasdist.models.pure import patches
+from kerasdist.models.pure import in_place, patches
 
 FUTURE = "from __future__ import annotations"
 
@@ -37,6 +37,7 @@ COVERED = {
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
     "_is_default": "test_callbacks_that_watch_batches_are_told_from_others",
     "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
+    "_cast_seed": "test_seeds_of_gpus_are_computed_on_the_host",
     "_is_gpu_available": "test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus",
 }
 COVERED_IMPORTS = {
@@ -56,6 +57,14 @@ COVERED_IMPORTS = {
     "keras.src.optimizers.base_optimizer.BaseOptimizer": (
         "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back"
     ),
+    "keras.src.backend.common.stateless_scope.get_stateless_scope": (
+        "test_the_stateless_scope_of_the_moment_is_found"
+    ),
+    "keras.src.backend.common.stateless_scope.in_stateless_scope": (
+        "test_the_stateless_scope_of_the_moment_is_found"
+    ),
+    "keras.src.backend.tensorflow.numpy": "test_signbit_is_kerass_without_int32",
+    "keras.src.backend.tensorflow.random": "test_seeds_of_gpus_are_computed_on_the_host",
     "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
 }
 
@@ -447,6 +456,68 @@ def test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus(kind, monkeypat
     for options in ({"is_jit": True}, {"on_cpu": True}):
         assert "CudnnRNNV3" not in operations(**options)
     assert patches._keras_rnn._is_gpu_available()  # Put back.
+
+
+def test_the_stateless_scope_of_the_moment_is_found():
+    assert not in_place.in_stateless_scope()
+    with keras.StatelessScope() as scope:
+        assert in_place.in_stateless_scope()
+        assert in_place.get_stateless_scope() is scope
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32"])
+def test_signbit_is_kerass_without_int32(dtype):
+    numbers = [0.0, 1.0, -2.0] if dtype == "int32" else [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf]
+    x = tf.cast(tf.constant(numbers), dtype)
+    plain = keras.ops.signbit(x)
+    with pure.patched():
+        graph = tf.function(keras.ops.signbit, autograph=False).get_concrete_function(x).graph
+        found = keras.ops.signbit(x)
+    np.testing.assert_array_equal(found, plain)
+    np.testing.assert_array_equal(found, np.signbit(numbers))
+    if dtype != "int32":
+        used = {t.dtype for op in graph.get_operations() for t in op.outputs}
+        assert tf.int32 not in used
+
+
+@pytest.mark.parametrize(
+    ("options", "device"), [({}, "CPU:0"), ({"is_jit": True}, "CPU:1"), ({"on_cpu": True}, "CPU:1")]
+)
+def test_seeds_of_gpus_are_computed_on_the_host(options, device):
+    layer = keras.layers.Dropout(0.5, seed=3)
+    x = tf.ones((4, 8))
+
+    @tf.function(autograph=False)
+    def outputs(x):
+        shard = pure.Shard(tf.constant(4), tf.constant(4), **options)
+        with tf.device("CPU:1"), pure.patched(), pure.tracing(shard), keras.StatelessScope():
+            return layer(x, training=True)
+
+    graph = outputs.get_concrete_function(x).graph
+    seeds = [op for op in graph.get_operations() if op.type in ("FloorMod", "Mul", "Cast")]
+    integers = [op for op in seeds if op.outputs[0].dtype.is_integer]
+    assert {"FloorMod", "Cast"} <= {op.type for op in integers}
+    assert all(op.device.endswith(device) for op in integers)
+    # The same numbers as Keras draws.
+    other = keras.layers.Dropout(0.5, seed=3)
+    np.testing.assert_array_equal(outputs(x), other(x, training=True))
+
+
+@pytest.mark.parametrize(("options", "dtype"), [({}, tf.int64), ({"on_cpu": True}, tf.int32)])
+def test_embeddings_take_int64_on_gpus_and_have_the_same_gradient(options, dtype):
+    layer = keras.layers.Embedding(5, 2)
+    x = tf.constant([[0, 4, 1], [1, -1, 1]])
+    layer.build(x.shape)
+
+    def gradient(is_patched):
+        shard = pure.Shard(tf.constant(2), tf.constant(2), **options) if is_patched else None
+        with pure.patched(), pure.tracing(shard), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x) ** 3)
+        return tape.gradient(loss, layer.trainable_variables[0].value)
+
+    assert gradient(True).indices.dtype == dtype
+    dense = tf.convert_to_tensor(gradient(True))
+    np.testing.assert_array_equal(dense, tf.convert_to_tensor(gradient(False)))
 
 
 @pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
