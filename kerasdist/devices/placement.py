@@ -172,7 +172,7 @@ class Placement:
             with self._naming():
                 yield []
             return
-        titles = dict(zip(self.devices, self._own_titles(), strict=True))
+        titles = dict(zip(self.devices, self._own_titles, strict=True))
         with self._naming(), stall.watching(self.calls, titles, [self._tell]) as tell:
             yield tell
 
@@ -191,8 +191,9 @@ class Placement:
         if self.workers is not None and isinstance(error, tf.errors.OpError):
             if not failures.is_own(self.workers.cluster, error):
                 return None
-        return out_of_memory.found(error, self._own_titles())
+        return out_of_memory.found(error, dict(zip(self.names, self._own_titles, strict=True)))
 
+    @property
     def _own_titles(self) -> tuple[str, ...]:
         return tuple(self.titles[i] for i in self.replicas)
 

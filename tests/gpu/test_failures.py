@@ -129,3 +129,75 @@ def test_a_gpu_that_stops_at_any_time(tmp_path, weights, number):
     process, seconds = train(tmp_path / "run", **fault)
     check(tmp_path / "run", process, seconds, device, STOPPED, weights)
     note("stop", number, seconds)
+
+
+def run_python(code, *arguments, **more):
+    """Runs code in a process of its own, after the fake GPUs were loaded."""
+    begin = "from tests.gpu import fake_gpu\nfake_gpu.load()\n"
+    return subprocess.run(
+        [sys.executable, "-c", begin + code, *map(str, arguments)],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+# Each call needs more memory than GPU:1 has; the last one does not.
+TOO_LARGE = """
+import keras, numpy as np, kerasdist
+from kerasdist.errors import RunFailedError
+from tests.gpu.faulty_run import build
+
+def try_to(what, *args, **kwargs):
+    try:
+        getattr(kerasdist, what)(*args, batch_size=40_000, **kwargs)
+    except RunFailedError as error:
+        print(what, str(error)[:22])
+
+x = np.zeros((40_000, 64), "float32")
+y = np.zeros((40_000, 10), "float32")
+model = build()
+before = [w.copy() for w in model.get_weights()]
+try_to("predict", model, x)
+try_to("evaluate", model, (x, y))
+try_to("fit", model, (x, y), progress=False)
+for old, new in zip(before, model.get_weights(), strict=True):
+    np.testing.assert_array_equal(old, new)
+kerasdist.fit(model, (x[:64], y[:64]), batch_size=32, progress=False)
+print("fits", int(model.optimizer.iterations))
+"""
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_caller_can_catch_it_and_train_with_smaller_batches(gpus):
+    done = run_python(
+        TOO_LARGE,
+        KERASDIST_FAKE_GPUS=str(gpus),
+        KERASDIST_FAKE_GPU_MB="2000",
+        **{f"KERASDIST_FAKE_GPU_MB_{gpus - 1}": "60"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    name = f"GPU:{gpus - 1} is out of memory"
+    assert done.stdout.splitlines() == [
+        f"predict {name}",
+        f"evaluate {name}",
+        f"fit {name}",
+        "fits 2",
+    ]
+
+
+def test_a_model_that_does_not_fit_at_all_is_told_on_the_command_line(tmp_path):
+    """Before the first step, when the state is copied to the second GPU."""
+    code = (
+        "import sys\nfrom kerasdist.cli.main import main\n"
+        "sys.exit(main(['fit', 'cifar10', '--source', 'synthetic', '--num-train', '128', "
+        "'--quiet', '--run-dir', sys.argv[1]]))"
+    )
+    run = tmp_path / "run"
+    done = run_python(code, run, KERASDIST_FAKE_GPU_MB="2000", KERASDIST_FAKE_GPU_MB_1="4")
+    assert done.returncode == 1, done.stderr[-3000:]
+    (line,) = [x for x in done.stderr.splitlines() if x.startswith("kerasdist: ")]
+    assert line.startswith("kerasdist: GPU:1 is out of memory")
+    assert result(run)["status"] == "failed"

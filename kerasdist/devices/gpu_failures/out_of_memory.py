@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from kerasdist.devices import visible_gpus
+from kerasdist.devices import private_tensorflow, visible_gpus
 from kerasdist.errors import RunFailedError
 
 # What TensorFlow and XLA say if a device has no memory left (TF 2.21). They use
@@ -31,18 +31,52 @@ _SHAPE = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type
 _BYTES = re.compile(r"(?:allocate request for|trying to allocate) ([\d.]+ ?(?:[KMGT]?i?B|bytes))")
 
 
-def found(error: BaseException, devices: Sequence[str] = ()) -> RunFailedError | None:
+# A device that had less of its memory in use was not out of memory.
+_FULL = 0.5
+
+# The most bytes that were in use on a device, and the bytes that it has.
+Usage = Callable[[str], tuple[int, int]]
+
+
+def found(
+    error: BaseException, devices: Mapping[str, str], usage: Usage | None = None
+) -> RunFailedError | None:
     """What to tell the user about an error; None if no device was out of memory.
 
     Args:
         error: Any error, also one that was raised because of another one.
-        devices: The devices of this process, by the names that the user knows: one of them is
-            meant if the error names none.
+        devices: The user's name of each device of this process, by its name in TensorFlow.
+        usage: The memory of a device. The default asks TensorFlow.
     """
     for each in _chain(error):
+        if isinstance(each, tf.errors.CancelledError):
+            return _cancelled(devices, usage or _usage)
         if isinstance(each, tf.errors.OpError) and _WORDS.search(str(each)):
-            return RunFailedError(_message(str(each), devices))
+            titles = list(devices.values())
+            some = titles[0] if len(titles) == 1 else f"One of {', '.join(titles)}"
+            return _told(_device(str(each)) or some, _what(str(each)))
     return None
+
+
+def _cancelled(devices: Mapping[str, str], usage: Usage) -> RunFailedError | None:
+    """If one of several devices fails, TensorFlow cancels the others, and sometimes tells only that
+    (2.21). Then the device with the fullest memory is the one.
+    """
+    shares = {name: usage(name) for name in devices if name.startswith("GPU")}
+    shares = {name: (used, total) for name, (used, total) in shares.items() if total > 0}
+    if not shares:
+        return None
+    name = max(shares, key=lambda name: shares[name][0] / shares[name][1])
+    used, total = shares[name]
+    if used < _FULL * total:
+        return None
+    what = f"{used / 2**20:,.0f} of {total / 2**20:,.0f} MB were in use, and a tensor"
+    return _told(devices[name], what)
+
+
+def _usage(name: str) -> tuple[int, int]:
+    peak = tf.config.experimental.get_memory_info(name)["peak"]
+    return peak, private_tensorflow.memory_limits().get(name, 0)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -52,10 +86,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _message(text: str, devices: Sequence[str]) -> str:
-    device = _device(text)
-    if device is None:
-        device = devices[0] if len(devices) == 1 else f"One of {', '.join(devices)}"
+def _told(device: str, what: str) -> RunFailedError:
     fix = (
         "Use a smaller `batch_size`, more `shards` (the same maths with less memory), more devices "
         'or `precision="mixed_bfloat16"`; on the command line these are `--batch-size`, '
@@ -66,8 +97,8 @@ def _message(text: str, devices: Sequence[str]) -> str:
             " If other programs use that GPU (`nvidia-smi` lists them), stop them, or start them "
             "and kerasdist with `--memory-growth`."
         )
-    return (
-        f"{device} is out of memory: {_what(text)} did not fit. Expected the weights, the "
+    return RunFailedError(
+        f"{device} is out of memory: {what} did not fit. Expected the weights, the "
         f"optimizer and the activations of a step to fit on each device. {fix}"
     )
 
