@@ -43,6 +43,8 @@ def fetched(value: Any) -> Any:
     `numpy()` of a tensor on a GPU that has stopped would also stop all other threads of Python,
     which then could not tell (TF 2.21).
     """
+    if not any("GPU" in t.device for t in tf.nest.flatten(value)):
+        return value
     with tf.device(HOST):
         return tf.nest.map_structure(lambda t: tf.raw_ops.Identity(input=t), value)
 
@@ -188,9 +190,9 @@ class Placement:
 
     def out_of_memory(self, error: Exception) -> RunFailedError | None:
         """What to tell about an error if a device of this process was out of memory, else None."""
-        if self.workers is not None and isinstance(error, tf.errors.OpError):
-            if not failures.is_own(self.workers.cluster, error):
-                return None
+        is_op = isinstance(error, tf.errors.OpError)
+        if self.workers is not None and is_op and not failures.is_own(self.workers.cluster, error):
+            return None
         return out_of_memory.found(error, dict(zip(self.names, self._own_titles, strict=True)))
 
     @property

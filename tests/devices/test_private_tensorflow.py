@@ -194,4 +194,6 @@ def test_whether_operations_are_deterministic():
 def test_the_memory_of_devices_is_known():
     limits = private_tensorflow.memory_limits()
     assert limits["CPU:0"] > 0
-    assert set(limits) <= {d.name.partition("/device:")[2] for d in tf.config.list_logical_devices()}
+    assert set(limits) <= {
+        d.name.partition("/device:")[2] for d in tf.config.list_logical_devices()
+    }

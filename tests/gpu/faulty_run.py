@@ -12,7 +12,8 @@ import time
 
 from tests.gpu import fake_gpu
 
-fake_gpu.load()
+if __name__ == "__main__":
+    fake_gpu.load()  # Before TensorFlow starts.
 
 import keras
 import numpy as np
@@ -28,8 +29,11 @@ def take_memory(device):
     """As another program would. TensorFlow waits 10 s in vain for what does not fit (2.21)."""
     total = int(os.environ["KERASDIST_FAKE_GPU_MB"]) * 2**20
     while tf.config.experimental.get_memory_info(f"GPU:{device}")["current"] < total - 2**19:
-        with tf.device(f"GPU:{device}"):
-            _taken.append(tf.zeros([2**16]))
+        try:
+            with tf.device(f"GPU:{device}"):
+                _taken.append(tf.zeros([2**16]))
+        except tf.errors.ResourceExhaustedError:
+            return  # What is left is in smaller pieces.
 
 
 class Fault(keras.callbacks.Callback):
@@ -48,9 +52,9 @@ class Fault(keras.callbacks.Callback):
             threading.Timer(self.delay, self.now).start()
 
     def now(self):
+        self.strike(self.device)
         # The clock of all processes.
         print(json.dumps({"struck": time.monotonic()}), flush=True)
-        self.strike(self.device)
 
 
 def build():

@@ -182,10 +182,13 @@ def end(text: str, tell: list[Tell]) -> None:
     is_interactive = hasattr(sys, "ps1")
     if is_interactive:
         text += " This session cannot continue: restart the kernel."
-    # In a thread: a file system or network that hangs does not keep the process alive.
-    teller = threading.Thread(target=_tell_all, args=(text, list(tell)), daemon=True)
-    teller.start()
-    teller.join(_LAST_SECONDS)
+    # In threads: a file system or network that hangs does not keep the process alive.
+    deadline = time.monotonic() + _LAST_SECONDS
+    tellers = [threading.Thread(target=_tell, args=(t, text), daemon=True) for t in tell]
+    for teller in tellers:
+        teller.start()
+    for teller in tellers:
+        teller.join(max(0.0, deadline - time.monotonic()))
     if is_interactive:
         return
     for child in multiprocessing.active_children():
@@ -193,10 +196,9 @@ def end(text: str, tell: list[Tell]) -> None:
     os._exit(1)
 
 
-def _tell_all(text: str, tell: list[Tell]) -> None:
-    for each in tell:
-        with contextlib.suppress(Exception):
-            each(text)
+def _tell(tell: Tell, text: str) -> None:
+    with contextlib.suppress(Exception):
+        tell(text)
 
 
 def print_message(text: str) -> None:
