@@ -43,7 +43,7 @@ def fetched(value: Any) -> Any:
     `numpy()` of a tensor on a GPU that has stopped would also stop all other threads of Python,
     which then could not tell (TF 2.21).
     """
-    if not any("GPU" in t.device for t in tf.nest.flatten(value)):
+    if not any(isinstance(t, tf.Tensor) and "GPU" in t.device for t in tf.nest.flatten(value)):
         return value
     with tf.device(HOST):
         return tf.nest.map_structure(lambda t: tf.raw_ops.Identity(input=t), value)

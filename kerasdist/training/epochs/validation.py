@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from kerasdist.data.feed import Feed
 from kerasdist.data.values import translate
+from kerasdist.devices.placement import fetched
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
@@ -136,4 +137,4 @@ def metric_results(engine: Engine) -> dict[str, Any]:
     engine.state.write_back("metrics")
     model = engine.model
     results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
-    return {name: as_number(value) for name, value in results.items()}
+    return {name: as_number(fetched(value)) for name, value in results.items()}
