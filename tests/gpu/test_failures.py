@@ -170,7 +170,7 @@ print("fits", int(model.optimizer.iterations))
 """
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_caller_can_catch_it_and_train_with_smaller_batches(gpus):
     done = run_python(
         TOO_LARGE,
