@@ -106,7 +106,11 @@ def test_other_errors_are_left_alone(error):
 @pytest.mark.parametrize(
     ("used", "expected"),
     [
-        ({"GPU:0": 20, "GPU:1": 31}, "GPU:1 is out of memory: 31 of 32 MB were in use"),
+        (
+            {"GPU:0": 20, "GPU:1": 31},
+            "GPU:1 is out of memory: probably a tensor did not fit. TensorFlow cancelled the step "
+            "without saying why, and up to 31 of 32 MB were in use there. Expected",
+        ),
         ({"GPU:0": 2, "GPU:1": 3}, None),
     ],
 )

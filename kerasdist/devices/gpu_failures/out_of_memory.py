@@ -60,7 +60,7 @@ def found(
 
 def _cancelled(devices: Mapping[str, str], usage: Usage) -> RunFailedError | None:
     """If one of several devices fails, TensorFlow cancels the others, and sometimes tells only that
-    (2.21). Then the device with the fullest memory is the one.
+    (2.21). Then the device with the fullest memory is most likely the one: the message says so.
     """
     shares = {name: usage(name) for name in devices if name.startswith("GPU")}
     shares = {name: (used, total) for name, (used, total) in shares.items() if total > 0}
@@ -70,8 +70,12 @@ def _cancelled(devices: Mapping[str, str], usage: Usage) -> RunFailedError | Non
     used, total = shares[name]
     if used < _FULL * total:
         return None
-    what = f"{used / 2**20:,.0f} of {total / 2**20:,.0f} MB were in use, and a tensor"
-    return _told(devices[name], what)
+    return _told(
+        devices[name],
+        "probably a tensor",
+        f" TensorFlow cancelled the step without saying why, and up to {used / 2**20:,.0f} of "
+        f"{total / 2**20:,.0f} MB were in use there.",
+    )
 
 
 def _usage(name: str) -> tuple[int, int]:
@@ -86,7 +90,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _told(device: str, what: str) -> RunFailedError:
+def _told(device: str, what: str, evidence: str = "") -> RunFailedError:
     fix = (
         "Use a smaller `batch_size`, more `shards` (the same maths with less memory), more devices "
         'or `precision="mixed_bfloat16"`; on the command line these are `--batch-size`, '
@@ -98,7 +102,7 @@ def _told(device: str, what: str) -> RunFailedError:
             "and kerasdist with `--memory-growth`."
         )
     return RunFailedError(
-        f"{device} is out of memory: {what} did not fit. Expected the weights, the "
+        f"{device} is out of memory: {what} did not fit.{evidence} Expected the weights, the "
         f"optimizer and the activations of a step to fit on each device. {fix}"
     )
 
