@@ -6,8 +6,17 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# Lines that Keras and TensorFlow put around the message of a layer.
-_FRAME = ("Exception encountered when", "in user code:", "File ", "Arguments received")
+# Lines that Keras and TensorFlow put around the message of a layer, and of a compiled function.
+_GRAPH = "Graph execution error"
+_FRAME = (
+    "Exception encountered when",
+    "in user code:",
+    "File ",
+    "Arguments received",
+    _GRAPH,
+    "Detected at node",
+    "<stack traces unavailable>",
+)
 
 
 class KerasdistError(Exception):
@@ -52,11 +61,15 @@ class RunFailedError(KerasdistError):
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, or the error's type if it has no message.
 
+    Of an error in a compiled function of TensorFlow, this is the line that says what is wrong.
+
     Example:
         >>> first_line(ValueError("bad shape\\nwith a long story")), first_line(ValueError())
         ('bad shape', 'ValueError')
     """
     lines = str(error).strip().splitlines()
+    if lines and lines[0].startswith(_GRAPH):
+        return keras_reason(error) or type(error).__name__
     return lines[0] if lines else type(error).__name__
 
 
@@ -70,6 +83,8 @@ def keras_reason(error: BaseException) -> str:
         'bad shape'
     """
     text = re.sub(r"\x1b\[[0-9;]*m|{{.*?}}", "", str(error)).split("Error encountered:")[-1]
+    # Several errors of one call come as a list: "2 root error(s) found. (0) INTERNAL: ...".
+    text = re.sub(r"(?m)^\d+ root error\(s\) found\.|^\s*\(\d+\) [A-Z_]+:", "", text)
     lines = [line.strip() for line in text.splitlines()]
     return next((line for line in lines if line and not line.startswith(_FRAME)), "")
 

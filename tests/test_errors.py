@@ -22,6 +22,12 @@ def test_the_examples_run():
         ('in user code:\n\n    File "a.py", line 3, in call\n    bad shape', "bad shape"),
         ("{{function_node __wrapped__MatMul}} bad shape [Op:MatMul]", "bad shape [Op:MatMul]"),
         ("Could not do it.\n\nError encountered:\n\nbad shape\nmore", "bad shape"),
+        (
+            "Graph execution error:\n\nDetected at node a/b defined at (most recent call last):\n"
+            "<stack traces unavailable>\n2 root error(s) found.\n  (0) INTERNAL:  bad shape\n"
+            "\t [[{{node a/b}}]]\n  (1) INTERNAL:  bad shape",
+            "bad shape",
+        ),
         ("", ""),
     ],
 )
@@ -31,3 +37,9 @@ def test_the_reason_is_without_the_frame_of_keras(message, expected):
 
 def test_nothing_is_guessed_when_no_name_is_near():
     assert errors.closest("weight", ["image", "label"]) == ""
+
+
+def test_the_first_line_of_a_compiled_function_says_what_is_wrong():
+    text = "Graph execution error:\n\nDetected at node a/b:\nbad shape\n\t [[{{node a/b}}]]"
+    assert errors.first_line(ValueError(text)) == "bad shape"
+    assert errors.first_line(ValueError("Graph execution error:")) == "ValueError"

@@ -141,6 +141,7 @@ def test_private_attributes_are_used_where_they_are_defined(path):
     defined |= {attribute.attr for attribute in of_self} | {"_replace", "_asdict", "_fields"}
     for attribute in attributes:
         is_private = attribute.attr.startswith("_") and not attribute.attr.startswith("__")
+        is_private = is_private and ast.unparse(attribute) != "os._exit"  # That one is public.
         if is_private and attribute.attr not in defined:
             raise AssertionError(f"{path}:{attribute.lineno} uses {ast.unparse(attribute)}")
 

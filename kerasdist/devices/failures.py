@@ -11,11 +11,9 @@ import tensorflow as tf
 
 from kerasdist.devices import private_tensorflow, watchdog
 from kerasdist.devices.cluster import Cluster
-from kerasdist.errors import RunFailedError, first_line
+from kerasdist.errors import RunFailedError, first_line, keras_reason
 
 _MARK = "kerasdist-worker"
-# Lines that TensorFlow puts before the reason of an error in a compiled function.
-_FRAME = ("Graph execution error", "Detected at node", "File ")
 # What errors say that another worker can have caused.
 _OF_OTHERS = re.compile(rf"Collective ops is aborted|CoordinationService|\bNCCL\b|{_MARK}")
 
@@ -43,9 +41,7 @@ def reason(error: Exception) -> str:
     """The line of an error that says what is wrong."""
     if not isinstance(error, tf.errors.OpError):
         return first_line(error)
-    lines = [line.strip() for line in str(error).splitlines()]
-    found = [line for line in lines if line and not line.startswith(_FRAME)]
-    return found[0] if found else type(error).__name__
+    return keras_reason(error) or type(error).__name__
 
 
 def is_own(cluster: Cluster, error: tf.errors.OpError) -> bool:

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import numbers
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices import gpus, visible_gpus, worker
+from kerasdist.devices import failures, gpus, visible_gpus, worker
+from kerasdist.devices.gpu_failures import out_of_memory, stall
 from kerasdist.devices.names import (
     Devices,
     expected_gpus,
@@ -21,7 +22,7 @@ from kerasdist.devices.names import (
     resolve_names,
 )
 from kerasdist.devices.worker import Workers
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, RunFailedError
 
 # The device of this process that reads data and decides. It is next to each of its GPUs.
 HOST = "CPU:0"
@@ -34,6 +35,18 @@ def on_host(number: int) -> tf.Tensor:
     """A whole number in the memory of the host."""
     with tf.device(HOST):
         return tf.constant(number, tf.int64)
+
+
+def fetched(value: Any) -> Any:
+    """The tensors of a structure in the memory of the host.
+
+    `numpy()` of a tensor on a GPU that has stopped would also stop all other threads of Python,
+    which then could not tell (TF 2.21).
+    """
+    if not any(isinstance(t, tf.Tensor) and "GPU" in t.device for t in tf.nest.flatten(value)):
+        return value
+    with tf.device(HOST):
+        return tf.nest.map_structure(lambda t: tf.raw_ops.Identity(input=t), value)
 
 
 def first_row(shard: WholeNumber, num_examples: WholeNumber, num_shards: int) -> WholeNumber:
@@ -94,6 +107,7 @@ class Placement:
     names: tuple[str, ...]
     strategy: tf.distribute.Strategy | None
     workers: Workers | None = None
+    calls: stall.Calls = field(default_factory=stall.Calls, compare=False, repr=False)
 
     @property
     def num_replicas(self) -> int:
@@ -149,6 +163,51 @@ class Placement:
         """An error inside this block ends all workers."""
         with contextlib.nullcontext() if self.workers is None else self.workers.together():
             yield
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[list[stall.Tell]]:
+        """In this block, errors name a GPU that is out of memory or has stopped.
+
+        A stopped GPU ends the process. What is appended to the list is told of it before.
+        """
+        if not self.is_gpu:
+            with self._naming():
+                yield []
+            return
+        titles = dict(zip(self.devices, self._own_titles, strict=True))
+        with self._naming(), stall.watching(self.calls, titles, [self._tell]) as tell:
+            yield tell
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            told = self.out_of_memory(error)
+            if told is None or isinstance(error, RunFailedError):
+                raise
+            raise told from None
+
+    def out_of_memory(self, error: Exception) -> RunFailedError | None:
+        """What to tell about an error if a device of this process was out of memory, else None."""
+        is_op = isinstance(error, tf.errors.OpError)
+        if self.workers is not None and is_op and not failures.is_own(self.workers.cluster, error):
+            return None
+        return out_of_memory.found(error, dict(zip(self.names, self._own_titles, strict=True)))
+
+    @property
+    def _own_titles(self) -> tuple[str, ...]:
+        return tuple(self.titles[i] for i in self.replicas)
+
+    def _tell(self, message: str) -> None:
+        """Tells the user and the other workers that a device has stopped."""
+        if self.workers is None:
+            stall.print_message(message)
+            return
+        cluster = self.workers.cluster
+        if not worker.report(by=cluster.index, message=message):
+            stall.print_message(message)
+        failures.tell_others(cluster, RunFailedError(message))
 
     @property
     def is_gpu(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config
@@ -34,6 +35,12 @@ def own_devices(kind: str) -> list[tf.config.LogicalDevice]:
         return devices
     own = f"/job:{server.job_name}/replica:0/task:{server.task_index}/"
     return [device for device in devices if device.name.startswith(own)]
+
+
+def memory_limits() -> dict[str, int]:
+    """The memory that TensorFlow may use on each device of this process, in bytes."""
+    found = device_lib.list_local_devices()
+    return {device.name.removeprefix("/device:"): device.memory_limit for device in found}
 
 
 def uses_onednn() -> bool:

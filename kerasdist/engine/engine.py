@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement, on_host
+from kerasdist.devices.placement import Placement, fetched, on_host
 from kerasdist.engine import compiled_loop, finite, observations, sums, updates
 from kerasdist.engine.compiled_loop import (
     END_OF_DATA,
@@ -157,7 +157,7 @@ class Engine:
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""
         source = self._to_train.source(batches)
-        *results, waited, staged, rate = self.train_loop(source, on_host(num_steps))
+        *results, waited, staged, rate = fetched(self.train_loop(source, on_host(num_steps)))
         self._to_train.keep(staged)
         return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
 
@@ -206,14 +206,15 @@ class Engine:
     def test(self, batches: Source, num_steps: int, *, use_ema: bool = False) -> Outcome:
         """Updates the metrics over up to `num_steps` batches. The weights do not change."""
         source = self._to_test.source(batches)
-        steps, examples, status, *_, staged = self.test_loop(source, on_host(num_steps), use_ema)
+        results = fetched(self.test_loop(source, on_host(num_steps), use_ema))
+        steps, examples, status, *_, staged = results
         self._to_test.keep(staged)
         return Outcome(int(steps), int(examples), int(status), float("nan"))
 
     def predict(self, batch: Any) -> Any:
         """The outputs for one global batch, in its order, as arrays."""
         pieces = [
-            keras.tree.map_structure(lambda t, n=int(count): t.numpy()[:n], outputs)
+            keras.tree.map_structure(lambda t, n=int(count): fetched(t).numpy()[:n], outputs)
             for outputs, count in self.predict_loop(batch)
         ]
         own = keras.tree.map_structure(

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement
+from kerasdist.devices.placement import Placement, fetched
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
 from kerasdist.engine.transfer import copies
@@ -237,7 +237,7 @@ class State:
                 owners = [self._owners[role][i] for i in numbers]
                 if len(owners) == 1 and owners[0] is placed[0]:
                     continue
-                values = _cut(placed[0].numpy(), owners)
+                values = _cut(_array(placed[0]), owners)
                 for owner, value in zip(owners, values, strict=True):
                     owner.assign(value)
 
@@ -259,7 +259,7 @@ class State:
         found: dict[int, np.ndarray] = {}
         for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
             owners = [self._owners[role][i] for i in numbers]
-            found |= dict(zip(numbers, _cut(placed[0].numpy(), owners), strict=True))
+            found |= dict(zip(numbers, _cut(_array(placed[0]), owners), strict=True))
         return [found[i] for i in range(len(found))]
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -285,6 +285,10 @@ class State:
 
     def _names(self, role: str) -> list[str]:
         return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]
+
+
+def _array(variable: tf.Variable) -> np.ndarray:
+    return fetched(variable.read_value()).numpy()
 
 
 def _local(value: Any) -> Any:

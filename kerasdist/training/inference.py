@@ -52,7 +52,7 @@ def evaluate_model(
     placement: Placement,
 ) -> dict[str, Any]:
     """Loss and metrics over `data`."""
-    with placement.together(), contextlib.ExitStack() as stack:
+    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
@@ -78,7 +78,7 @@ def predict_with(
     placement: Placement,
 ) -> Any:
     """The model's outputs for `data`, in its order."""
-    with placement.together(), contextlib.ExitStack() as stack:
+    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict", "predict_step")
         checker = DataChecker(stack, model, placement, placement.num_replicas)

@@ -16,7 +16,7 @@ import keras
 from kerasdist import __version__
 from kerasdist.data.augmentation import element_spec
 from kerasdist.engine.engine import Engine
-from kerasdist.errors import RunFailedError
+from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.models import pure
 from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, ownership, provenance
@@ -30,6 +30,9 @@ from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best_model import BestModel
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, run_identity
+
+# A process that must end waits this long for a checkpoint that is being written.
+_LAST_SAVE_SECONDS = 5.0
 
 
 class NoRun:
@@ -78,8 +81,11 @@ class NoRun:
     def write_page(self) -> None:
         """There is no report."""
 
-    def stop(self, *, has_page: bool) -> None:
+    def stop(self, *, has_page: bool, error: KerasdistError | None = None) -> None:
         """There is no report."""
+
+    def fail(self, message: str) -> None:
+        """Nothing is written."""
 
     def finish(
         self, model: keras.Model, result: Mapping[str, Any], ema_weights: list[Any] | None
@@ -175,10 +181,19 @@ class KeptRun:
         """Writes the report of a run that is training, as often as costs next to nothing."""
         self._report.write()
 
-    def stop(self, *, has_page: bool) -> None:
+    def stop(self, *, has_page: bool, error: KerasdistError | None = None) -> None:
         """Corrects the report of a run that ended early: its last page says it is running."""
+        has_failed = isinstance(error, RunFailedError)
+        if has_failed:
+            self._folder.stop("failed", str(error))
         if has_page:
-            write_report(self._folder.path, status="unfinished")
+            write_report(self._folder.path, status="failed" if has_failed else "unfinished")
+
+    def fail(self, message: str) -> None:
+        """Notes why the process is about to end. Lets a checkpoint that is being written finish."""
+        self._folder.stop("failed", message)
+        write_report(self._folder.path, status="failed")
+        self._recovery.wait(_LAST_SAVE_SECONDS)
 
     def finish(
         self, model: keras.Model, result: Mapping[str, Any], ema_weights: list[Any] | None

@@ -34,12 +34,17 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
     """Trains a model on the devices of `placement`."""
     if not placement.is_chief:
         options = dataclasses.replace(options, watching=options.watching.silent())
-    with placement.together(), contextlib.ExitStack() as stack:
+    with (
+        placement.together(),
+        placement.guarded() as tell_stopped,
+        contextlib.ExitStack() as stack,
+    ):
         # 1. Model and data: everything is checked before anything is compiled.
         prepared = preparation.prepare(stack, options, placement)
 
         # 2. The run: a folder and its newest checkpoint, or nothing.
         run = open_run(stack, options, prepared)
+        tell_stopped.append(run.fail)
         saved = of_chief(run.load(), placement) if options.keeping.is_kept else None
 
         # 3. The compiled step, and what watches it.
@@ -112,16 +117,25 @@ def _guarded(engine: Engine, run: Run, loop: Loop) -> Iterator[None]:
     """However the training ends, the caller's model has the newest values."""
     try:
         yield
-    except tf.errors.OpError as error:
-        told = translate(error)
+    except BaseException as error:
+        told = _told(error, engine.placement)
+        # A device that failed may not have memory for this, either. The first error matters more.
+        with contextlib.suppress(tf.errors.OpError):
+            engine.state.write_back()
+        run.stop(has_page=loop.at.epoch > 0, error=told)
         if told is None:
             raise
-        raise _failed(told) from None
-    except KerasdistError as error:
-        raise _failed(error) from error.__cause__
-    finally:
-        engine.state.write_back()
-        run.stop(has_page=loop.at.epoch > 0)
+        raise told from (error.__cause__ if isinstance(error, KerasdistError) else None)
+    engine.state.write_back()
+    run.stop(has_page=loop.at.epoch > 0)
+
+
+def _told(error: BaseException, placement: Placement) -> KerasdistError | None:
+    """What the user is told instead of `error`; None if it stays as it is."""
+    if isinstance(error, tf.errors.OpError):
+        told = translate(error) or placement.out_of_memory(error)
+        return None if told is None else _failed(told)
+    return _failed(error) if isinstance(error, KerasdistError) else None
 
 
 def _failed(error: KerasdistError) -> KerasdistError:

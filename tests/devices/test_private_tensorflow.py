@@ -189,3 +189,11 @@ def test_whether_operations_are_deterministic():
         check=True,
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_the_memory_of_devices_is_known():
+    limits = private_tensorflow.memory_limits()
+    assert limits["CPU:0"] > 0
+    assert set(limits) <= {
+        d.name.partition("/device:")[2] for d in tf.config.list_logical_devices()
+    }

@@ -98,6 +98,8 @@ class DeviceBatches:
         self._name = f"kerasdist_batches_{next(_numbers)}"
         self._iterator: tf.data.Iterator | None = None
         self._count = on_host(0)
+        # From the beginning of a call until its end. A call that fails may leave a batch behind.
+        self._is_in_use = False
         self._fetch = tf.function(self.fetch, autograph=False)
 
     # Called from Python, between two calls of a compiled loop:
@@ -106,10 +108,11 @@ class DeviceBatches:
         if batches is not self._iterator:
             self.clear()
             self._iterator = batches
+        self._is_in_use = True
         return Staged(batches, self._count)
 
     def keep(self, count: tf.Tensor) -> None:
-        self._count = count
+        self._count, self._is_in_use = count, False
 
     def next(self, batches: Source) -> Staged | None:
         found = self.source(batches)
@@ -120,11 +123,11 @@ class DeviceBatches:
 
     def clear(self) -> None:
         self._iterator = None
-        if int(self._count) > 0:
+        if int(self._count) > 0 or self._is_in_use:
             for device, name in self._areas():
                 with tf.device(device):
                     tf.raw_ops.StageClear(dtypes=[], shared_name=name)
-        self._count = on_host(0)
+        self.keep(on_host(0))
 
     # Called in a compiled loop:
 

@@ -83,10 +83,10 @@ class BackgroundSaver:
             self._waiting = _Request(step, arrays, meta)
             self._changed.notify_all()
 
-    def wait(self) -> None:
-        """Waits until every snapshot is saved, or has failed."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits until every snapshot is saved, or has failed, or these seconds have passed."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._saving and self._waiting is None)
+            self._changed.wait_for(lambda: not self._saving and self._waiting is None, seconds)
 
     def close(self) -> None:
         """Saves what is waiting, and ends the thread. May be called more than once."""

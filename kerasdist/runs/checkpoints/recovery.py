@@ -168,6 +168,10 @@ class Recovery:
         self._warn_if_lost()
         return None
 
+    def wait(self, seconds: float) -> None:
+        """Waits for the last save, but not longer than this."""
+        self._saver.wait(seconds)
+
     def close(self) -> None:
         """Waits for the last save, also after an error in the training; warns if it failed."""
         self._saver.wait()

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from kerasdist.data.feed import Feed
 from kerasdist.data.values import translate
+from kerasdist.devices.placement import fetched
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
@@ -55,7 +56,9 @@ def test(
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()
             is_single = hooks.every_test_batch or engine.takes_one_batch_a_call
+            engine.placement.calls.begin("test")
             outcome = engine.test(feed.batches, 1 if is_single else left, use_ema=use_ema)
+            engine.placement.calls.end(outcome.num_steps)
             seconds = max(time.perf_counter() - began, 1e-6)
             per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
             done += outcome.num_steps
@@ -90,7 +93,9 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
         if batch is None:
             _tell_end(engine, feed, len(pieces), steps)
             break
+        engine.placement.calls.begin("predict")
         pieces.append(engine.predict(batch))
+        engine.placement.calls.end(1)
         if hooks.every_predict_batch:
             found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
             hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
@@ -132,4 +137,4 @@ def metric_results(engine: Engine) -> dict[str, Any]:
     engine.state.write_back("metrics")
     model = engine.model
     results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
-    return {name: as_number(value) for name, value in results.items()}
+    return {name: as_number(fetched(value)) for name, value in results.items()}
