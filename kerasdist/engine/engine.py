@@ -89,10 +89,7 @@ class Engine:
             return pure.join(self.model.optimizer, roles)
 
     def _is_packed(self) -> bool:
-        """Whether the terms of a step are packed into few vectors.
-
-        That saves operations, but it takes memory, which is scarce on GPUs.
-        """
+        """Whether the terms of a step are packed into vectors: saves operations, takes memory."""
         is_large = self.placement.is_gpu and not self.state.is_small
         return self.vectors is not None or (self.settings.shards > 1 and not is_large)
 
@@ -232,8 +229,8 @@ class Engine:
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run = partial(self._train_batch, self._training())
         with pure.patched():
-            timed = self.settings.times_input
-            results = over_batches(batches, num_steps, run, self._to_train, times_input=timed)
+            times = self.settings.times_input
+            results = over_batches(batches, num_steps, run, self._to_train, times_input=times)
             values = self.state.first("optimizer")
             return *results, compiled_loop.last_learning_rate(
                 self.model.optimizer, self.roles.optimizer, values

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from kerasdist import KerasdistError
-from kerasdist.devices.placement import Share, first_row, place, resolve_shards
+from kerasdist.devices.placement import Share, first_row, place
+from kerasdist.devices.shard_counts import resolve_shards
 
 
 def test_one_device_has_no_strategy():

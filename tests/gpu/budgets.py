@@ -12,7 +12,7 @@ import sys
 
 from tests.gpu import fake_gpu
 
-MODELS = {"wide": (2, 2048), "deep": (12, 512)}
+MODELS = {"wide": (5, 1024), "deep": (12, 512)}
 BATCH, FEATURES = 128, 256
 SHORT, LONG = 2, 22
 

@@ -29,7 +29,7 @@ def test_a_step_keeps_to_its_budget(kind, count):
         # all gradients before the first update, so all of them are in memory.
         assert max(found["peaks"]) <= 4.15
     else:
-        assert max(found["peaks"]) <= max(of_keras["peaks"])
+        assert max(found["peaks"]) <= 1.05 * max(of_keras["peaks"])
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=slow)])
@@ -51,7 +51,7 @@ def test_averages_of_the_weights_take_their_own_memory_only():
 OVERLAP = """
 import json
 from tests.gpu import budgets
-run, _ = budgets.kerasdist_steps("wide", 2, {})
+run, _ = budgets.kerasdist_steps("deep", 2, {})
 run(2)
 fake_gpu.start_trace()
 run(8)
@@ -65,22 +65,21 @@ def test_the_next_batch_and_the_gradients_travel_while_a_step_computes():
     for device in (0, 1):
         own = [r for r in records if r[1] == device]
         sent = [begin for what, _, size, begin, _ in own if what == "to device" and size == part]
-        # The first kernel of a backward pass, and the last one before the update.
         losses = [r[3] for r in own if r[0] == "SparseSoftmaxCrossEntropyWithLogits"]
-        assert len(losses) == 8
-        # The batch of the first step waits already. That of step i + 1 begins to travel before
-        # step i has its gradients.
-        ahead = sum(begin < loss for begin, loss in zip(sent, losses, strict=False))
-        assert ahead >= 6, (sent, losses)
+        # The host asks whether a step is finite when all gradients are added up.
+        asked = [r[3] for r in own if r[0] == "to host" and r[2] == 1]
+        assert len(losses) == len(asked) == 8
+        # The batch of the first step waits already. That of step i + 1 begins to travel before the
+        # host knows whether step i is finite.
+        ahead = sum(begin < end for begin, end in zip(sent, asked, strict=False))
+        assert ahead >= 7, (sent, asked)
         # Gradients of the last layers are sent before those of the first layers are computed.
-        ends = [*losses[1:], float("inf")]
         early = 0
-        for begin, end in zip(losses, ends, strict=True):
+        for begin, end in zip(losses, asked, strict=True):
             step = [r for r in own if begin < r[3] < end]
-            last_product = max(r[3] for r in step if r[0] == "MatMul" and r[3] < end)
             exchanged = [r[3] for r in step if r[0] == "between" and r[2] > 1000]
-            products = [r[3] for r in step if r[0] == "MatMul" and r[3] <= last_product]
-            early += bool(exchanged) and min(exchanged) < max(products)
+            products = [r[3] for r in step if r[0] == "MatMul"]
+            early += min(exchanged) < max(products)
         assert early >= 4
 
 

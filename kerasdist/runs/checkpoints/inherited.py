@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kerasdist.devices.placement import Placement, resolve_shards
+from kerasdist.devices.placement import Placement
+from kerasdist.devices.shard_counts import resolve_shards
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.checkpoints import Checkpoint, Store
