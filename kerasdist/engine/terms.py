@@ -74,7 +74,8 @@ class Packing:
         pieces = {}
         for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
             own = [n for n, d in zip(self.sizes, self.dtypes, strict=True) if d == dtype]
-            pieces[dtype] = iter(split(vector, own))
+            # `tf.split` has no kernel for whole numbers on GPUs (TF 2.21).
+            pieces[dtype] = iter((tf.split if vector.dtype.is_floating else split)(vector, own))
         return [
             tf.reshape(next(pieces[dtype]), shape)
             for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
