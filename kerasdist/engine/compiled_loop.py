@@ -206,7 +206,7 @@ def _over_staged(
     times_input: bool,
     batches: DeviceBatches,
 ) -> tuple[Carried, tf.Tensor, tf.Tensor]:
-    """One batch is always on its way: it travels while the devices compute the step before it."""
+    """The next batch of the call travels while the devices compute the step before it."""
     iterator = source.iterator
     num_steps, count = tf.identity(num_steps), tf.identity(source.count)
 
@@ -217,9 +217,10 @@ def _over_staged(
     def body(step: tf.Tensor, examples: tf.Tensor, *rest: Any) -> tuple[Any, ...]:
         *_, count, waited = rest
         batch = batches.take(iterator.element_spec, count)
-        # The next batch may come only after this one has been taken.
+        # Only if this call uses it: its source may wait for what Python does after the call.
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-            following = batches.fetch(iterator)
+            is_wanted = step + 1 < num_steps
+        following = tf.cond(is_wanted, lambda: batches.fetch(iterator), lambda: count * 0)
         results = after(step, examples, batch)
         if times_input:
             waited += _later(following, than=results[2])

@@ -55,9 +55,9 @@ bool IsExact() { return Setting("KERASDIST_FAKE_GPU_EXACT", 0) != 0; }
 // As many as KERASDIST_FAKE_GPUS says, or as CUDA_VISIBLE_DEVICES lists.
 int NumDevices() {
   const char* visible = getenv("CUDA_VISIBLE_DEVICES");
-  if (visible) {
+  if (visible && *visible) {
     const std::string listed = visible;
-    if (listed.empty() || listed[0] == '-') return 0;
+    if (listed[0] == '-') return 0;
     return 1 + std::count(listed.begin(), listed.end(), ',');
   }
   return std::min<int64_t>(Setting("KERASDIST_FAKE_GPUS", 2), kMaxDevices);
