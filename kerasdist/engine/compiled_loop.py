@@ -96,7 +96,9 @@ def over_batches(
         which is 1 to 2% of the smallest steps.
     """
 
-    with tf.device(HOST) if isinstance(source, Staged) else contextlib.nullcontext():
+    # Where there are GPUs, TensorFlow would place the loop on one of them.
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    with tf.device(HOST) if has_gpus else contextlib.nullcontext():
         return _over(source, num_steps, run, times_input, batches)
 
 
