@@ -147,12 +147,27 @@ def _joined(columns: list[Column], devices: Sequence[str]) -> list[Column]:
 
 def _in_process(columns: list[Column], devices: Sequence[str]) -> list[Column]:
     results: dict[int, Column] = {}
+    done: list[list[int]] = []
     for number, bucket in enumerate(buckets([c[0] for c in columns])):
+        # Only two buckets are on their way at a time: more would take memory.
+        earlier = [results[i] for i in done[number - 2]] if number >= 2 else []
         for numbers in bucket:
-            owner = number % len(devices)
-            found = _sum_of_pack([columns[i] for i in numbers], devices, owner)
+            waiting = [_after(columns[i], earlier, devices) for i in numbers]
+            found = _sum_of_pack(waiting, devices, number % len(devices))
             results |= dict(zip(numbers, found, strict=True))
+        done.append(list(itertools.chain.from_iterable(bucket)))
     return [results[i] for i in range(len(columns))]
+
+
+def _after(column: Column, earlier: Sequence[Column], devices: Sequence[str]) -> Column:
+    """The tensor of each device, for operations that must wait for earlier ones there."""
+    if not earlier:
+        return column
+    waiting = []
+    for i, device in enumerate(devices):
+        with tf.device(device), tf.control_dependencies([each[i] for each in earlier]):
+            waiting.append(tf.identity(column[i]))
+    return waiting
 
 
 def buckets(tensors: Sequence[tf.Tensor]) -> Iterator[list[list[int]]]:
