@@ -164,7 +164,7 @@ class InPlaceUpdate:
         given = {key: value for key, value in totals.changed.items() if key in of_weights}
         gradients = clip(totals.gradients, chosen.clip_norm)
         with pure.InPlace(stored, given) as scope:
-            pure.update_in_place(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
+            pure.run_optimizer(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
             for key in given:  # The optimizer does not write it if there is no gradient.
                 scope.write(stored[key], scope.state_mapping[key])
             self._average(scope, start)

@@ -11,9 +11,10 @@ from kerasdist.models.pure.forward import (
     call,
     forward,
     predict,
+    run_optimizer,
     update_metrics,
 )
-from kerasdist.models.pure.in_place import InPlace, update_in_place
+from kerasdist.models.pure.in_place import InPlace
 from kerasdist.models.pure.introspection import (
     REFUSED_OPTIMIZERS,
     adds_up,
@@ -83,13 +84,13 @@ __all__ = [
     "predict",
     "preprocesses",
     "repeated_rows",
+    "run_optimizer",
     "set_mask",
     "share_global_seed_generator",
     "sparse_label_outputs",
     "state_of_keras_layers",
     "tracing",
     "tracked_metrics",
-    "update_in_place",
     "update_metrics",
     "use_global_seed_generator",
     "wants_batches",

@@ -192,30 +192,41 @@ def apply_gradients(
     *,
     is_inner: bool = False,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One update as a pure function. Returns `(new trainable values, new optimizer values)`.
+    """One update as a pure function. Returns `(new trainable values, new optimizer values)`."""
+    mapping = [
+        *zip(roles.trainable, trainable, strict=True),
+        *zip(roles.optimizer, values, strict=True),
+    ]
+    with keras.StatelessScope(mapping) as scope:
+        run_optimizer(optimizer, roles, gradients, is_inner=is_inner)
+    return (
+        [scope.get_current_value(v) for v in roles.trainable],
+        [scope.get_current_value(v) for v in roles.optimizer],
+    )
+
+
+def run_optimizer(
+    optimizer: keras.optimizers.Optimizer,
+    roles: Parts,
+    gradients: Sequence[tf.Tensor | None],
+    *,
+    is_inner: bool,
+) -> None:
+    """One update inside of a scope that stands for the variables.
 
     Calls `apply_gradients`, as Keras's `train_step` does. With `is_inner` it calls `apply`, as a
     `LossScaleOptimizer` does with its inner optimizer.
     """
     if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
-        return [], list(values)
-    mapping = [
-        *zip(roles.trainable, trainable, strict=True),
-        *zip(roles.optimizer, values, strict=True),
-    ]
+        return
     factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # The engine scales.
     try:
-        with keras.StatelessScope(mapping) as scope:
-            if is_inner:
-                optimizer.apply(list(gradients), list(roles.trainable))
-            else:
-                optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
+        if is_inner:
+            optimizer.apply(list(gradients), list(roles.trainable))
+        else:
+            optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
     finally:
         optimizer.loss_scale_factor = factor
-    return (
-        [scope.get_current_value(v) for v in roles.trainable],
-        [scope.get_current_value(v) for v in roles.optimizer],
-    )
 
 
 def call(model: keras.Model, args: tuple[Any, ...], training: bool) -> Any:

@@ -13,8 +13,6 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
 
-from kerasdist.models.pure.variables import Parts
-
 
 class InPlace(keras.StatelessScope):
     """A scope in which Keras's variables stand for other variables, which it reads and writes.
@@ -63,26 +61,6 @@ class InPlace(keras.StatelessScope):
         """
         with tf.control_dependencies(self._last):
             return tf.identity(tensor)
-
-
-def update_in_place(
-    optimizer: keras.optimizers.Optimizer,
-    roles: Parts,
-    gradients: Sequence[tf.Tensor | None],
-    *,
-    is_inner: bool,
-) -> None:
-    """One update inside an `InPlace`, which writes it. Arguments are those of `apply_gradients`."""
-    if not roles.trainable:  # Keras's `train_step` does not call the optimizer then.
-        return
-    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None  # The engine scales.
-    try:
-        if is_inner:
-            optimizer.apply(list(gradients), list(roles.trainable))
-        else:
-            optimizer.apply_gradients(list(zip(gradients, roles.trainable, strict=True)))
-    finally:
-        optimizer.loss_scale_factor = factor
 
 
 def one_by_one(update_step: Callable[..., None]) -> Callable[..., None]:
