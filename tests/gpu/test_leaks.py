@@ -38,5 +38,6 @@ print(json.dumps([(used() - before) / COUNT, first, last]))
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_fit_with_copies_of_the_state_gives_its_memory_back(count):
     per_fit, first, last = processes.result(FITS.replace("COUNT", str(count)), num_gpus=2)
-    assert per_fit < (1 << 20 if count > 10 else 2 << 20)
+    # What the process holds goes up and down by 30 MB. The leak that was there had 20 MB per fit.
+    assert per_fit < (1 << 20 if count > 10 else 6 << 20)
     assert all(b <= a + 100_000 for a, b in zip(first, last, strict=True))
