@@ -23,6 +23,7 @@ def used():
 
 def fit():
     kerasdist.fit(model, (x, y), batch_size=16, devices=2, progress=False)
+    gc.collect()
     return [tf.config.experimental.get_memory_info(f"GPU:{i}")["current"] for i in range(2)]
 
 
@@ -40,4 +41,5 @@ def test_a_fit_with_copies_of_the_state_gives_its_memory_back(count):
     per_fit, first, last = processes.result(FITS.replace("COUNT", str(count)), num_gpus=2)
     # What the process holds goes up and down by 30 MB. The leak that was there had 20 MB per fit.
     assert per_fit < (1 << 20 if count > 10 else 6 << 20)
-    assert all(b <= a + 100_000 for a, b in zip(first, last, strict=True))
+    # The first GPU also holds the model. A copy of its state has 1.2 MB.
+    assert all(b <= a + 600_000 for a, b in zip(first, last, strict=True)), (first, last)
