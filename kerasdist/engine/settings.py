@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kerasdist.models.own_steps.plans import StepPlan
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,6 +28,7 @@ class Settings:
         joins: Whether a small model may train as one vector.
         state_rules: How a variable that the forward pass changes adds up over shards, by its id.
         test_state_rules: The same, in evaluation and prediction.
+        own_steps: What is known about the steps that the model's class overrides, by method.
     """
 
     shards: int
@@ -42,3 +45,4 @@ class Settings:
     joins: bool = False
     state_rules: Mapping[int, str] = field(default_factory=dict)
     test_state_rules: Mapping[int, str] = field(default_factory=dict)
+    own_steps: Mapping[str, StepPlan] = field(default_factory=dict)

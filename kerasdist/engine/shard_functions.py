@@ -14,7 +14,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
-from kerasdist.engine.sums import Changed, Deltas, Rows
+from kerasdist.engine.sums import Changed, Deltas, Host, Rows
 from kerasdist.engine.terms import (
     Packing,
     StateTerms,
@@ -85,7 +85,7 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
         compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
@@ -169,14 +169,9 @@ class ShardFunctions:
         )
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
-        """The states of all seed generators: they depend on seed, generator, step and shard."""
-        # Operations that draw random numbers on GPUs take their seeds from the host. XLA compiles
-        # for one device only.
-        with contextlib.nullcontext() if self._is_jit else self._host():
-            seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
-            of_step = _random_numbers((2,), tf.stack([seed, step]))
-            of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-            return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+        # XLA compiles for one device only.
+        host = contextlib.nullcontext if self._is_jit else self._host
+        return seeds_of(self._seed, step, index, len(self._roles.seeds), host)
 
     def _rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""
@@ -198,7 +193,7 @@ class ShardFunctions:
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
 
 
-def _rows_of(*args: Any) -> list[Any]:
+def rows_of(*args: Any) -> list[Any]:
     """The tensors with one row per example, among the arguments of a sealed function."""
     return [(p.args, p.y, p.sample_weight) for p in args if isinstance(p, Piece)]
 
@@ -211,6 +206,16 @@ def _counted(rows: Rows, piece: Piece) -> Rows:
     if piece.num_examples is None:
         return rows
     return [None if t is None else t[: piece.num_examples] for t in rows]
+
+
+def seeds_of(
+    seed: int, step: tf.Tensor, index: tf.Tensor, count: int, host: Host
+) -> list[tf.Tensor]:
+    """The states of `count` seed generators: they depend on seed, generator, step and shard."""
+    with host():  # Operations that draw random numbers on GPUs take their seeds from the host.
+        of_step = _random_numbers((2,), tf.stack([tf.constant(seed, tf.int64), step]))
+        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
 
 def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:

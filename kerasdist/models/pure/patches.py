@@ -25,6 +25,7 @@ from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import HOST
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure import in_place, recurrence
+from kerasdist.models.pure.replacements import Replace, Replacements
 
 Tensors = Sequence[tf.Tensor]
 # Keras's function `rnn` hides the module of that name.
@@ -261,59 +262,34 @@ _FUNCTIONAL = (
     "assign_sub",
     "_apply_weight_decay",
 )
-_patch_lock = threading.RLock()
-_patch_depth = 0
 
 
-@contextlib.contextmanager
-def patched() -> Iterator[None]:
+def _apply_patches(replace: Replace) -> None:
+    for name in _FUNCTIONAL:
+        replace(TFOptimizer, name, vars(BaseOptimizer)[name])
+    update_step = vars(BaseOptimizer)["_backend_update_step"]
+    replace(TFOptimizer, "_backend_update_step", in_place.one_by_one(update_step))
+    replace(TFOptimizer, "_var_key", _variable_key)
+    replace(keras_loss, "scale_loss_for_distribution", lambda value: value)
+    replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
+    replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
+    replace(keras.metrics.Mean, "update_state", _mean_update_state)
+    replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
+    for name in ("draw_seed", "_cast_seed"):
+        replace(keras_random, name, _on_host(vars(keras_random)[name]))
+    replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
+    for layer in (keras.layers.GRU, keras.layers.LSTM):
+        replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
+    replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))
+
+
+_REPLACED = Replacements(_apply_patches)
+
+
+def patched() -> contextlib.AbstractContextManager[None]:
     """Inside, Keras's optimizers are functional, and losses know about shards.
 
     Outside of `tracing` the patched functions do the same as Keras's own, except that losses are
     not divided by the number of replicas.
     """
-    global _patch_depth
-    with _patch_lock:
-        _patch_depth += 1
-        if _patch_depth == 1:
-            _apply_patches()
-    try:
-        yield
-    finally:
-        with _patch_lock:
-            _patch_depth -= 1
-            if _patch_depth == 0:
-                _undo_patches()
-
-
-_originals: list[tuple[Any, str, Any]] = []
-
-
-def _replace(owner: Any, name: str, value: Any) -> None:
-    _originals.append((owner, name, vars(owner)[name]))
-    setattr(owner, name, value)
-
-
-def _apply_patches() -> None:
-    for name in _FUNCTIONAL:
-        _replace(TFOptimizer, name, vars(BaseOptimizer)[name])
-    update_step = vars(BaseOptimizer)["_backend_update_step"]
-    _replace(TFOptimizer, "_backend_update_step", in_place.one_by_one(update_step))
-    _replace(TFOptimizer, "_var_key", _variable_key)
-    _replace(keras_loss, "scale_loss_for_distribution", lambda value: value)
-    _replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
-    _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
-    _replace(keras.metrics.Mean, "update_state", _mean_update_state)
-    _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
-    for name in ("draw_seed", "_cast_seed"):
-        _replace(keras_random, name, _on_host(vars(keras_random)[name]))
-    _replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
-    for layer in (keras.layers.GRU, keras.layers.LSTM):
-        _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
-    _replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))
-
-
-def _undo_patches() -> None:
-    while _originals:
-        owner, name, value = _originals.pop()
-        setattr(owner, name, value)
+    return _REPLACED.active()
