@@ -84,9 +84,8 @@ class StepFunctions:
         self._metrics = pure.metrics_of(model)
         self._state = StateTerms(roles, {})
         self._changed: list[int] = []
-        seal: Callable[..., Any] = lambda function: function
-        if settings.deterministic:
-            seal = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
+        seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         self._gradients = [seal(partial(self._up_to, n)) for n in range(len(plan.meetings))]
         self.finish = seal(self._finish)
         self.same = seal(self._same)

@@ -116,8 +116,13 @@ def _cut(parts: OwnParts, replica: Number, batch: Any) -> Cut:
 
 def _inputs(start: Start) -> StepInputs:
     stored = start.stored
+    # Lists: on GPUs, optimizers' values are read when they are used.
     return StepInputs(
-        start.trainable, stored["other"], stored["optimizer"], stored["metrics"], start.step
+        list(start.trainable),
+        list(stored["other"]),
+        list(stored["optimizer"]),
+        list(stored["metrics"]),
+        start.step,
     )
 
 
@@ -202,8 +207,9 @@ def _new_values(
         state, deltas, means = functions.split(sums.totals, inputs)
         new = {**stepped.same, **state}
         metrics = [v + d for v, d in zip(inputs.metrics, deltas, strict=True)]
-        logs = _returned(parts, stepped, metrics, means) if parts.plan.needs_logs else []
-    new[id(pure.step_counter(parts.model))] = start.step + 1
+        logs = _returned(parts, stepped, metrics, means)
+    if parts.plan.method == "train_step":
+        new[id(pure.step_counter(parts.model))] = start.step + 1
     values: dict[str, Any] = {
         role: [new.get(id(v)) for v in getattr(roles, role)]
         for role in ("trainable", "other", "optimizer")
@@ -247,7 +253,8 @@ def _check(tensors: Sequence[tf.Tensor], placement: Placement) -> finite.Check:
 
 def _with_smaller_scales(parts: OwnParts, start: Start) -> Values:
     """The values after a step that is not finite: loss scales are halved, the rest stays."""
-    values = dict(zip(map(id, parts.roles.optimizer), start.stored["optimizer"], strict=True))
+    pairs = zip(map(id, parts.roles.optimizer), start.stored["optimizer"], strict=True)
+    values: dict[int, Any] = dict(pairs)
     for optimizer in pure.optimizers_of(parts.model):
         _, scale, counter = pure.loss_scale(optimizer)
         if scale is not None and id(scale) in values:

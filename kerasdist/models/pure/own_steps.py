@@ -223,6 +223,13 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     return list(found.values())
 
 
+def main_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """The optimizer whose learning rate is shown: the model's, or the first one that is used."""
+    found = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
+    found += optimizers_of(model)
+    return next((o for o in found if o.built), found[0] if found else None)
+
+
 def _items(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())
