@@ -51,7 +51,6 @@ class Outcome:
         seen: What an observed step saw (`observations.Observation`).
         waited: For how many seconds the loop waited for batches.
         learning_rate: The learning rate of the last written step.
-        logs: The leaves of what a model's own step returned last.
     """
 
     num_steps: int
@@ -63,7 +62,6 @@ class Outcome:
     seen: Any = None
     waited: float = math.nan
     learning_rate: float = math.nan
-    logs: tuple[Any, ...] = ()
 
 
 def compiled(function: Callable[..., Any]) -> Any:

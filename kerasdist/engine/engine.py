@@ -160,12 +160,9 @@ class Engine:
         found = fetched(self.train_loop(source, on_host(num_steps)))
         *results, waited, staged, rate = found[:8]
         self._to_train.keep(staged)
-        return replace(
-            self._outcome(*results),
-            waited=float(waited),
-            learning_rate=float(rate),
-            logs=found[8:],
-        )
+        outcome = self._outcome(*results)
+        self._own.keep_logs("train_step", outcome, found[8:])
+        return replace(outcome, waited=float(waited), learning_rate=float(rate))
 
     def train_observed(self, batches: Source) -> Outcome:
         """Runs one step as `train` does, and returns what a summary shows of it."""
@@ -217,7 +214,13 @@ class Engine:
         results = fetched(self.test_loop(source, on_host(num_steps), use_ema))
         steps, examples, status, *_, staged = results[:7]
         self._to_test.keep(staged)
-        return Outcome(int(steps), int(examples), int(status), float("nan"), logs=results[7:])
+        outcome = Outcome(int(steps), int(examples), int(status), float("nan"))
+        self._own.keep_logs("test_step", outcome, results[7:])
+        return outcome
+
+    def last_logs(self, method: str) -> Any:
+        """What the model's own step returned last."""
+        return self._own.last_logs.get(method)
 
     def predict(self, batch: Any) -> Any:
         """The outputs for one global batch, in its order, as arrays."""

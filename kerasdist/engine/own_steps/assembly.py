@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
-from kerasdist.engine.compiled_loop import StepResult
+from kerasdist.engine.compiled_loop import Outcome, StepResult
 from kerasdist.engine.own_steps.functions import StepFunctions
 from kerasdist.engine.own_steps.steps import OwnParts, own_predict_step, own_step
 from kerasdist.engine.settings import Settings
@@ -39,6 +39,8 @@ class OwnSteps:
         self._model, self._roles, self._placement = model, roles, placement
         self._settings, self._state = settings, state
         self._made: dict[str, OwnParts] = {}
+        # What each step returned last.
+        self.last_logs: dict[str, Any] = {}
 
     def has(self, method: str) -> bool:
         return method in self._settings.own_steps
@@ -55,6 +57,12 @@ class OwnSteps:
         """The leaves that a step gives to the loop."""
         plan = self._settings.own_steps.get(method)
         return plan.leaves if plan is not None and plan.needs_logs else []
+
+    def keep_logs(self, method: str, outcome: Outcome, leaves: Sequence[tf.Tensor]) -> None:
+        """Remembers what the last step of a call returned."""
+        if leaves and outcome.num_steps:
+            plan = self._settings.own_steps[method]
+            self.last_logs[method] = tf.nest.pack_sequence_as(plan.returned, list(leaves))
 
     def checked_names(self) -> tuple[str, ...]:
         """The names of everything that must be finite before a step is written."""
