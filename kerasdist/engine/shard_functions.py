@@ -24,6 +24,7 @@ from kerasdist.engine.terms import (
     only_if,
     weighted,
 )
+from kerasdist.engine.transfer.exchange import synchronization
 from kerasdist.models import pure
 
 
@@ -77,6 +78,7 @@ class ShardFunctions:
         self._on_cpu = not placement.is_gpu
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
+        self._synchronization = synchronization(settings, placement)
         self.terms = Terms(
             roles,
             StateTerms(roles, settings.state_rules),
@@ -111,7 +113,7 @@ class ShardFunctions:
         self, inputs: Inputs, piece: Piece
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
         """`(terms, the part of add_loss in the loss, outputs)`."""
-        shard = piece.shard(on_cpu=self._on_cpu, is_jit=self._is_jit)
+        shard = self._shard(piece, is_jit=self._is_jit)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.trainable)
             forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)
@@ -125,7 +127,7 @@ class ShardFunctions:
 
     def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """`(terms, outputs)` of an evaluation."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = self._shard(piece)
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
         rows = self._rows(forward) if self._gather_outputs else []
@@ -136,7 +138,7 @@ class ShardFunctions:
 
         As a rule it depends on data and not on weights. TensorFlow drops the rest of this pass.
         """
-        shard = piece.shard(on_cpu=self._on_cpu, is_step=False)
+        shard = self._shard(piece, is_step=False)
         self._forward(inputs, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 
@@ -145,6 +147,11 @@ class ShardFunctions:
         seeds = self._seeds(inputs.step, piece.index)
         state = (inputs.trainable, inputs.other, seeds)
         return pure.predict(self._model, self._roles, state, piece.example)
+
+    def _shard(self, piece: Piece, **options: bool) -> pure.Shard:
+        shard = piece.shard(on_cpu=self._on_cpu, **options)
+        shard.add_up_replicas, shard.synchronizes_all = self._synchronization
+        return shard
 
     def _forward(
         self,

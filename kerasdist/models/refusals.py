@@ -27,13 +27,6 @@ def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     if to_train:
         for optimizer in pure.optimizers_of(model):
             _refuse_optimizer(optimizer)
-    for layer in pure.all_layers(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
-            raise KerasdistError(
-                f"The layer {layer.name!r} has `synchronized=True`. Expected "
-                "`synchronized=False`: statistics are taken over each shard. Set it to False. For "
-                "statistics over more examples, use fewer shards."
-            )
 
 
 def _refuse_optimizer(given: keras.optimizers.Optimizer) -> None:
@@ -147,5 +140,5 @@ def batch_norm_note(model: keras.Model, batch_size: int | None, shards: int) -> 
     return (
         f"Note: BatchNormalization ({first}) takes its statistics over each of {shards} shards "
         f"({rows}). Keras on one device takes them over the whole batch. Results agree for equal "
-        "`shards`. To come closer to one device, use fewer shards or a larger batch."
+        "`shards`. For Keras's result, pass `sync_batch_norm=True` (`--sync-batch-norm`)."
     )

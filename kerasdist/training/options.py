@@ -102,6 +102,7 @@ class StepOptions:
     ema: float | None = None
     seed: int | None = None
     on_nan: str = "stop"
+    sync_batch_norm: bool = False
 
     @classmethod
     def checked(cls, *, jit: bool | str = "auto", **options: Any) -> StepOptions:

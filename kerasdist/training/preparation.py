@@ -36,6 +36,14 @@ class Prepared:
     seed: int
     jit: Jit
     whole_reason: str = ""  # Why the model runs on whole batches, on one device.
+    synchronizes: bool = False  # Whether layers take statistics over all replicas.
+
+    @property
+    def steps_shards(self) -> int:
+        """Into how many shards a step cuts its batch: no more than layers allow."""
+        if self.whole_reason:
+            return 1
+        return self.placement.num_replicas if self.synchronizes else self.shards
 
 
 def prepare(
@@ -66,12 +74,15 @@ def prepare(
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
     reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
+    synchronizes = step.sync_batch_norm or pure.synchronizes(model)
+    if synchronizes and step.deterministic and not reason:
+        reason = "it takes statistics over whole batches, and must have the same bits everywhere"
     if reason and shards > 1:
         if placement.workers is not None:
             refusals.refuse_whole_batch(model, reason)
         placement = placement.alone()
     jit = decide(step.jit, model, placement, deterministic=step.deterministic)
-    return Prepared(model, data, validation, placement, shards, seed, jit, reason)
+    return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
@@ -84,7 +95,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     of_validation = data.findings if validation is None else validation.findings
     own = [data.findings.own_step, None if validation is None else validation.findings.own_step]
     return Settings(
-        shards=1 if prepared.whole_reason else prepared.shards,
+        shards=prepared.steps_shards,
         seed=prepared.seed,
         deterministic=step.deterministic,
         clip_norm=step.clip_norm,
@@ -99,6 +110,8 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
         state_rules=data.rules,
         test_state_rules={} if validation is None else validation.rules,
+        synchronizes=prepared.synchronizes,
+        synchronizes_all=step.sync_batch_norm,
         own_steps={plan.method: plan for plan in own if plan is not None},
     )
 

@@ -89,7 +89,9 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             source=run.dataset,
         )
         reporter.say("\n".join(lines))
-    note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    note = None
+    if not options.step.sync_batch_norm:
+        note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
     if prepared.whole_reason and prepared.shards > 1:
         titles = prepared.placement.titles
         note = refusals.whole_batch_note(prepared.model, prepared.whole_reason, titles)

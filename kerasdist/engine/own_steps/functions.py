@@ -16,6 +16,7 @@ from kerasdist.engine.shard_functions import rows_of, seeds_of
 from kerasdist.engine.shards import Piece
 from kerasdist.engine.sums import Changed
 from kerasdist.engine.terms import StateTerms, if_any, weighted, wide
+from kerasdist.engine.transfer.exchange import synchronization
 from kerasdist.engine.updates import clip
 from kerasdist.models import pure
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
@@ -84,6 +85,7 @@ class StepFunctions:
         self._metrics = pure.metrics_of(model)
         self._state = StateTerms(roles, {})
         self._changed: list[int] = []
+        self._synchronization = synchronization(settings, placement)
         sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         self._gradients = [seal(partial(self._up_to, n)) for n in range(len(plan.meetings))]
@@ -159,13 +161,16 @@ class StepFunctions:
 
     def _denominators(self, inputs: StepInputs, piece: Piece) -> tf.Tensor:
         """What the losses divide by. As a rule it depends on the data only."""
-        shard = piece.shard(on_cpu=not self._placement.is_gpu, is_step=False)
+        shard = self._shard(piece, is_step=False)
         self._stepped(inputs, piece, shard, lambda gradients, _: gradients)
         found = [if_any(shard, tf.cast(d, tf.float64)) for d in shard.local_denominators]
         return tf.stack(found)
 
-    def _shard(self, piece: Piece) -> pure.Shard:
-        return piece.shard(on_cpu=not self._placement.is_gpu)
+    def _shard(self, piece: Piece, *, is_step: bool = True) -> pure.Shard:
+        shard = piece.shard(on_cpu=not self._placement.is_gpu, is_step=is_step)
+        shard.add_up_replicas, shard.synchronizes_all = self._synchronization
+        shard.later_weight = shard.weight
+        return shard
 
     def _weighted(self, gradients: pure.Gradients, shard: pure.Shard) -> list[tf.Tensor]:
         present = [tf.convert_to_tensor(g) for g in gradients if g is not None]

@@ -49,8 +49,10 @@ from kerasdist.models.pure.own_steps import (
     python_step,
     run_step,
 )
-from kerasdist.models.pure.patches import Shard, Tensors, patched, tracing
+from kerasdist.models.pure.patches import patched
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
+from kerasdist.models.pure.shard import Shard, Tensors, tracing
+from kerasdist.models.pure.synchronized import synchronizes
 from kerasdist.models.pure.tapes import Gradients
 from kerasdist.models.pure.variables import (
     Parts,
@@ -121,6 +123,7 @@ __all__ = [
     "sparse_label_outputs",
     "state_of_keras_layers",
     "step_counter",
+    "synchronizes",
     "tracing",
     "tracked_metrics",
     "update_metrics",
