@@ -56,9 +56,7 @@ def test_an_unknown_argument_gets_what_was_meant(name, fix):
 
 
 def test_evaluate_and_predict_answer_too():
-    with pytest.raises(
-        UnknownArgumentError, match=r"kerasdist.evaluate.*Did you mean 'batch_size'"
-    ):
+    with pytest.raises(UnknownArgumentError, match=r"evaluate.*Did you mean 'batch_size'"):
         kerasdist.evaluate(make_model(), X, LABELS, batchsize=3)
     with pytest.raises(UnknownArgumentError, match=r"kerasdist.predict` has no argument `y`"):
         kerasdist.predict(make_model(), X, y=LABELS)
@@ -67,7 +65,9 @@ def test_evaluate_and_predict_answer_too():
 def test_calls_that_do_not_fit_the_parameters():
     with pytest.raises(UnknownArgumentError, match="without `model`"):
         kerasdist.fit(x=X, y=LABELS)
-    with pytest.raises(UnknownArgumentError, match="18 arguments by position. Expected at most 17"):
+    with pytest.raises(
+        UnknownArgumentError, match=r"18 arguments by position.* Expected at most 17"
+    ):
         kerasdist.fit(make_model(), *range(17))
     with pytest.raises(UnknownArgumentError, match="`batch_size` twice"):
         kerasdist.predict(make_model(), X, 3, batch_size=3)
