@@ -72,6 +72,7 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
+    sync_batch_norm: bool = False,
     allow_nan: bool = False,
     log_every: int | None = None,
     summary_every: int | None = None,
@@ -138,6 +139,8 @@ def fit(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.
+        sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
+            Keras does on one device, and not over a shard of it.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
         allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. Steps
@@ -202,6 +205,7 @@ def fit(
             ema=ema,
             seed=seed,
             on_nan=on_nan,
+            sync_batch_norm=sync_batch_norm,
         ),
         keeping=RunOptions.checked(
             run_dir, resume=resume, save_every=save_every, keep=keep, monitor=monitor
@@ -215,7 +219,7 @@ def fit(
             log_placement=log_placement,
         ),
         callbacks=arguments.as_callbacks(callbacks),
-        verbose=verbose,
+        verbose=0 if progress is False else verbose,
     )
     refusals.refuse_scope()
     return train(options, place(devices))
