@@ -103,7 +103,8 @@ class Recording:
         if is_outermost and any(is_weight):
             numbers = [i for i, is_one in enumerate(is_weight) if is_one]
             names = [getattr(flat[i], "path", "a weight") for i in numbers]
-            whole = self._meet([gradients[i] for i in numbers], names)
+            own = [_dense(gradients[i], flat[i].shape) for i in numbers]
+            whole = self._meet(own, names)
             for i, gradient in zip(numbers, whole, strict=True):
                 gradients[i] = gradient
         return tf.nest.pack_sequence_as(sources, gradients)
@@ -124,6 +125,14 @@ class Recording:
     def _is_weight(self, source: Any) -> bool:
         key = id(source) if isinstance(source, keras.Variable) else self._owners.get(id(source))
         return key in self._variables
+
+
+def _dense(gradient: Any, shape: tf.TensorShape) -> tf.Tensor | None:
+    """The whole gradient of an embedding, with the shape that TensorFlow may not infer."""
+    if gradient is None:
+        return None
+    dense = tf.convert_to_tensor(gradient)
+    return dense if dense.shape == shape else tf.ensure_shape(dense, shape)
 
 
 def _sum(gradients: Sequence[Any]) -> Any:
