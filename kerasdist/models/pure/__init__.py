@@ -37,6 +37,14 @@ from kerasdist.models.pure.introspection import (
 )
 from kerasdist.models.pure.patches import Shard, Tensors, patched, tracing
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
+from kerasdist.models.pure.trainer import (
+    METHODS,
+    check_compiled,
+    class_weights,
+    in_order,
+    methods,
+    set_methods,
+)
 from kerasdist.models.pure.variables import (
     Parts,
     adopt,
@@ -50,6 +58,7 @@ from kerasdist.models.pure.variables import (
 from kerasdist.models.pure.vectors import Joined, join
 
 __all__ = [
+    "METHODS",
     "REFUSED_OPTIMIZERS",
     "Draws",
     "Forward",
@@ -66,6 +75,8 @@ __all__ = [
     "build",
     "build_optimizer",
     "call",
+    "check_compiled",
+    "class_weights",
     "compilation",
     "compiled_metrics",
     "dtype_policy",
@@ -73,11 +84,13 @@ __all__ = [
     "get_mask",
     "has_own_loss",
     "in_new_thread",
+    "in_order",
     "initial_epoch",
     "join",
     "loss_names",
     "loss_scale",
     "loss_so_far",
+    "methods",
     "overrides",
     "parts",
     "patched",
@@ -86,6 +99,7 @@ __all__ = [
     "repeated_rows",
     "run_optimizer",
     "set_mask",
+    "set_methods",
     "share_global_seed_generator",
     "sparse_label_outputs",
     "state_of_keras_layers",

@@ -27,6 +27,16 @@ _STATE: dict[type, tuple[str, ...]] = {
 }
 
 
+class Remembering(keras.callbacks.Callback):
+    """A callback of kerasdist that says itself what checkpoints keep of it.
+
+    Attributes:
+        remembered: Names of attributes or properties. Each is a number or a list of arrays.
+    """
+
+    remembered: tuple[str, ...] = ()
+
+
 # These write files. Of several workers, only the chief does.
 _WRITERS = (
     keras.callbacks.CSVLogger,
@@ -137,6 +147,8 @@ class Hooks:
                 if name != "params" and not _same(value, self._at_begin[i].get(name))
             )
             known = (names for kind, names in _STATE.items() if isinstance(callback, kind))
+            if isinstance(callback, Remembering):
+                known = iter([callback.remembered])
             for name in next(known, own):
                 value = getattr(callback, name, None)
                 if isinstance(value, (bool, int, float, np.number)) or (
