@@ -5,6 +5,7 @@ The iterator stays the same, so the loop is compiled once for batches of all siz
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import keras
@@ -15,6 +16,23 @@ from kerasdist.data.values import checker
 from kerasdist.devices.placement import HOST, Share
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.value_checks import Labels
+
+
+# Queues that nobody uses, by the types of their tensors. To delete a queue before the iterator that
+# reads it ends the process, and the garbage collector deletes them in any order (TF 2.21).
+_free: dict[tuple[tf.DType, ...], list[tf.queue.FIFOQueue]] = {}
+
+
+def _queue(types: tuple[tf.DType, ...]) -> tf.queue.FIFOQueue:
+    """An empty queue for one batch."""
+    unused = _free.setdefault(types, [])
+    if not unused:
+        with tf.device(HOST):
+            return tf.queue.FIFOQueue(1, types)
+    queue = unused.pop()
+    if queue.size() > 0:  # Its last call failed.
+        queue.dequeue()
+    return queue
 
 
 def spec_of(batch: Any) -> Any:
@@ -45,8 +63,9 @@ class BatchQueue:
         needs_whole: bool = False,
     ):
         flat = tf.nest.flatten(spec)
-        with tf.device(HOST):
-            self._queue = queue = tf.queue.FIFOQueue(1, [s.dtype for s in flat])
+        types = tuple(s.dtype for s in flat)
+        self._queue = queue = _queue(types)
+        weakref.finalize(self, _free[types].append, queue)
         check = checker(model, labels, "batch", check_values=check_values)
 
         def take(number: tf.Tensor) -> Any:
