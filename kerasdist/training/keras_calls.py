@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 
-from kerasdist.training import api
+from kerasdist.models import pure
+from kerasdist.training import api, arguments
+from kerasdist.training.keras_arguments import packing
 from kerasdist.training.options import CallbackLike, DataLike
 
 
@@ -35,7 +37,32 @@ def fit(
     **ours: Any,
 ) -> keras.callbacks.History:
     """What `model.fit(...)` does, on kerasdist's devices. `ours` are kerasdist's own options."""
-    raise NotImplementedError
+    arguments.check_weights(class_weight, sample_weight)
+    data = _data(x, y, sample_weight)
+    sizes = validation_batch_size or batch_size
+    if validation_split and validation_data is None:
+        data, validation_data = packing.split(data, validation_split)
+    else:
+        validation_data = packing.unpacked_validation(validation_data)
+    if epochs <= initial_epoch:  # Keras trains nothing then, but calls the callbacks.
+        initial_epoch = epochs = max(epochs, initial_epoch, 1)
+    return api.fit(
+        model,
+        data,
+        batch_size=_batch_size(data, batch_size),
+        epochs=epochs,
+        verbose=verbose,
+        callbacks=callbacks,
+        validation_data=validation_data,
+        shuffle=shuffle if isinstance(shuffle, str) else bool(shuffle),
+        class_weight=class_weight,
+        initial_epoch=initial_epoch,
+        steps_per_epoch=steps_per_epoch or None,
+        validation_steps=validation_steps or None,
+        validation_batch_size=_batch_size(validation_data, sizes),
+        validation_freq=validation_freq,
+        **ours,
+    )
 
 
 def evaluate(
@@ -52,7 +79,17 @@ def evaluate(
     **ours: Any,
 ) -> Any:
     """What `model.evaluate(...)` returns: a scalar, a flat list, or with `return_dict` a dict."""
-    raise NotImplementedError
+    data = _data(x, y, sample_weight)
+    logs = api.evaluate(
+        model,
+        data,
+        batch_size=_batch_size(data, batch_size),
+        verbose=_shown(verbose),
+        steps=steps or None,
+        callbacks=callbacks,
+        **ours,
+    )
+    return logs if return_dict else pure.in_order(model, logs)
 
 
 def predict(
@@ -66,4 +103,29 @@ def predict(
     **ours: Any,
 ) -> Any:
     """What `model.predict(...)` returns."""
-    raise NotImplementedError
+    data = _data(x, None, None)
+    return api.predict(
+        model,
+        data,
+        batch_size=_batch_size(data, batch_size),
+        verbose=_shown(verbose),
+        steps=steps or None,
+        callbacks=callbacks,
+        **ours,
+    )
+
+
+def _data(x: Any, y: Any, sample_weight: Any) -> Any:
+    """The data as `kerasdist.fit` reads it: a tuple is `(x, y[, sample_weight])`."""
+    if y is None and packing.is_rows(x):  # Keras drops the weights then.
+        return packing.several_inputs(x)
+    return packing.packed(x, y, sample_weight)
+
+
+def _batch_size(data: Any, batch_size: int | None) -> int | None:
+    """Keras reads it for arrays alone, and takes 0 for None."""
+    return batch_size or None if packing.is_rows(data) else None
+
+
+def _shown(verbose: int | str) -> int | str:
+    return 1 if verbose == "auto" else verbose

@@ -95,6 +95,18 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     )
 
 
+def _chosen(options: TrainingOptions) -> dict[str, Any]:
+    """Arguments that decide about the weights, if they are given. Older runs do not have them."""
+    found: dict[str, Any] = {}
+    if options.plan.initial_epoch:
+        found["initial_epoch"] = options.plan.initial_epoch
+    if options.data.class_weight:
+        # As text: the keys of a dict become text in a checkpoint's JSON.
+        weights = {int(label): float(w) for label, w in options.data.class_weight.items()}
+        found["class_weight"] = str(sorted(weights.items()))
+    return found
+
+
 def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
     """What must not differ when a run is continued: model, data and settings.
 
@@ -113,5 +125,6 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         "ema": step.ema,
         "steps_per_epoch": options.plan.steps_per_epoch,
         "shuffle": options.data.shuffle,
+        **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
     }

@@ -23,6 +23,7 @@ from kerasdist.models.pure.introspection import (
     compiled_metrics,
     get_mask,
     has_own_loss,
+    in_order,
     initial_epoch,
     loss_names,
     loss_scale,
