@@ -42,7 +42,6 @@ from kerasdist.models.pure.trainer import (
     METHODS,
     check_compiled,
     class_weights,
-    in_order,
     methods,
     set_methods,
 )

@@ -34,11 +34,6 @@ def check_compiled(model: keras.Model, method: str) -> None:
     model._assert_compile_called(method)
 
 
-def in_order(model: keras.Model, logs: Mapping[str, Any]) -> Any:
-    """Metrics as Keras returns them without `return_dict`: a number, or a list."""
-    return model._flatten_metrics_in_order(dict(logs))
-
-
 def class_weights(y: Any, class_weight: Mapping[int, float]) -> Any:
     """The sample weights that Keras makes of class weights."""
     return data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
