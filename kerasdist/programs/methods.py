@@ -31,7 +31,10 @@ def _replacement(name: str, original: Method, find: Callable[[], Program | None]
         program = find()
         if program is None:  # Somebody kept the function beyond `disable`.
             return original(self, *args, **kwargs)
-        given = signature.bind(self, *args, **kwargs)
+        try:
+            given = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.{name}() {error}") from None
         given.apply_defaults()
         arguments = dict(given.arguments)
         model = arguments.pop(receiver)
