@@ -17,7 +17,6 @@ from kerasdist.devices.placement import HOST, Share
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.value_checks import Labels
 
-
 # Queues that nobody uses, by the types of their tensors. To delete a queue before the iterator that
 # reads it ends the process, and the garbage collector deletes them in any order (TF 2.21).
 _free: dict[tuple[tf.DType, ...], list[tf.queue.FIFOQueue]] = {}

@@ -67,12 +67,14 @@ def differences(earlier: Record, now: Record, *, may_add_epochs: bool) -> list[s
     """The settings that differ. With `may_add_epochs`, a larger number of epochs is no difference.
 
     Example:
-        >>> differences(Record({"epochs": 2}, None), Record({"epochs": 1}, None), may_add_epochs=True)
+        >>> earlier, now = Record({"epochs": 2}, None), Record({"epochs": 1}, None)
+        >>> differences(earlier, now, may_add_epochs=True)
         ['epochs was 2 and is 1']
     """
     found = []
     for name in sorted({*earlier.settings, *now.settings}):
-        was, is_now = earlier.settings.get(name), now.settings.get(name)
+        was: Any = earlier.settings.get(name)
+        is_now: Any = now.settings.get(name)
         if was == is_now or (name == "epochs" and may_add_epochs and is_now > was):
             continue
         found += _told(name, was, is_now)

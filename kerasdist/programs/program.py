@@ -11,7 +11,7 @@ from kerasdist.models import pure, refusals
 from kerasdist.models.contract import Model
 from kerasdist.programs import numbered_fits, validation_data
 from kerasdist.programs.options import ProgramOptions
-from kerasdist.programs.single_batches import SingleBatches, batch_of
+from kerasdist.programs.single_batches import SingleBatches, batch_of, single_batch
 from kerasdist.training import keras_calls
 
 
@@ -45,10 +45,14 @@ class Program:
         if validation_data.catch(given):
             return {}
         options = self.options
-        own = {"devices": options.devices, "allow_nan": options.allow_nan}
-        return keras_calls.evaluate(model, **given, **own)
+        return keras_calls.evaluate(
+            model, **given, devices=options.devices, allow_nan=options.allow_nan
+        )
 
     def predict(self, model: keras.Model, **given: Any) -> Any:
+        batch = single_batch(given)
+        if batch is not None:  # Often in a loop, where it must not be compiled again.
+            return self._batches().predict(model, batch)
         return keras_calls.predict(model, **given, devices=self.options.devices)
 
     def train_on_batch(

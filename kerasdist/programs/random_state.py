@@ -39,7 +39,7 @@ class RandomState(Remembering):
 
     @property
     def numpy(self) -> list[np.ndarray]:
-        name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - scripts use it
+        name, keys, *rest = np.random.get_state(legacy=True)
         if name != "MT19937":
             return []
         return [np.asarray(keys), np.asarray(rest, np.float64)]
@@ -48,7 +48,7 @@ class RandomState(Remembering):
     def numpy(self, arrays: list[np.ndarray]) -> None:
         keys, (position, has_gauss, gauss) = arrays
         state = ("MT19937", keys, int(position), int(has_gauss), float(gauss))
-        np.random.set_state(state)  # noqa: NPY002
+        np.random.set_state(state)
 
     @property
     def keras_seeds(self) -> list[np.ndarray]:

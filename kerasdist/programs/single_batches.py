@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.preparation import part_of
@@ -33,6 +34,7 @@ from kerasdist.training.model_source import fresh_seed
 
 # A GAN's loop freezes and thaws layers, and batches may have several structures.
 _MOST_KEPT = 8
+_KERAS_BATCH_SIZE = 32
 # The attribute of a model that holds its engines: they are freed with the model.
 _ATTRIBUTE = "kerasdist_single_batches"
 
@@ -62,6 +64,26 @@ def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
         )
     batch = tuple(part for part in (x, y, sample_weight) if part is not None)
     return keras.tree.map_structure(tf.convert_to_tensor, batch)
+
+
+def single_batch(given: Mapping[str, Any]) -> Any | None:
+    """The batch of a silent `predict` with these arguments, if it is only one; else None."""
+    if given["verbose"] != 0 or given["callbacks"] is not None or given["steps"] is not None:
+        return None
+    leaves = keras.tree.flatten(given["x"])
+    most = given["batch_size"] or _KERAS_BATCH_SIZE
+    for leaf in leaves:
+        is_numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
+        if not is_numbers or not leaf.ndim or not 1 <= len(leaf) <= most:
+            return None
+    if len({len(leaf) for leaf in leaves}) != 1:
+        return None
+
+    def as_keras(leaf: np.ndarray) -> np.ndarray:
+        # As in Keras's `predict`, but not in its `predict_on_batch`.
+        return leaf.astype(keras.config.floatx()) if leaf.dtype.kind == "f" else leaf
+
+    return batch_of(keras.tree.map_structure(as_keras, given["x"]), None, None)
 
 
 class SingleBatches:
