@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from kerasdist.models import refusals
+from kerasdist.models import pure, refusals
 from kerasdist.programs.program import Program
 
 Method = Callable[..., Any]
@@ -38,7 +38,9 @@ def _replacement(name: str, original: Method, find: Callable[[], Program | None]
         given.apply_defaults()
         arguments = dict(given.arguments)
         model = arguments.pop(receiver)
-        if more := arguments.pop("kwargs", {}):  # Keras's `evaluate` has an option for its `fit`.
+        more = arguments.pop("kwargs", {})
+        more.pop(pure.IN_FIT, None)
+        if more:
             raise ValueError(f"Arguments not recognized: {more}")
         with refusals.called_by_model(name):
             return getattr(program, name)(model, **arguments)

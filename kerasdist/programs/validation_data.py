@@ -12,7 +12,6 @@ from typing import Any
 import keras
 
 from kerasdist.models import pure
-from kerasdist.training.keras_arguments import packing
 
 _caught: ContextVar[list[dict[str, Any]] | None] = ContextVar("_caught", default=None)
 
@@ -38,7 +37,6 @@ def is_preprocessed_by(model: keras.Model, given: dict[str, Any]) -> bool:
 def preprocessed(model: keras.Model, given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit`, with the validation data that the model's `evaluate` makes of it."""
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(given["validation_data"])
-    size = given["validation_batch_size"] or given["batch_size"]
     caught: list[dict[str, Any]] = []
     token = _caught.set(caught)
     try:
@@ -46,8 +44,9 @@ def preprocessed(model: keras.Model, given: dict[str, Any]) -> dict[str, Any]:
             x=x,
             y=y,
             sample_weight=sample_weight,
-            batch_size=size if packing.is_rows(x) else None,
+            batch_size=given["validation_batch_size"] or given["batch_size"],
             return_dict=True,
+            **{pure.IN_FIT: True},
         )
     finally:
         _caught.reset(token)

@@ -39,6 +39,7 @@ from kerasdist.models.pure.introspection import (
 from kerasdist.models.pure.patches import Shard, Tensors, patched, tracing
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
 from kerasdist.models.pure.trainer import (
+    IN_FIT,
     METHODS,
     check_compiled,
     class_weights,
@@ -58,6 +59,7 @@ from kerasdist.models.pure.variables import (
 from kerasdist.models.pure.vectors import Joined, join
 
 __all__ = [
+    "IN_FIT",
     "METHODS",
     "REFUSED_OPTIMIZERS",
     "Draws",

@@ -10,6 +10,9 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 
+# The option by which Keras's `fit` tells the model's `evaluate` that it validates.
+IN_FIT = "_use_cached_eval_dataset"
+
 
 def _trainer() -> type:
     """The class that defines `fit` for every Keras model, of any kind."""
