@@ -17,7 +17,7 @@ LEVELS = {
     "how": {"engine", "runs"},
     "what is written": {"reports", "model_files"},
     "fit, evaluate, predict": {"training"},
-    "answers": {"evaluation"},
+    "answers, and whole programs": {"evaluation", "programs"},
     "commands": {"cli"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(LEVELS.values()) for room in rooms}

@@ -7,6 +7,7 @@ There is no public name for any of these (TF 2.21).
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -68,6 +69,11 @@ def is_op_determinism_enabled() -> bool:
 def silence_retracing_warning(function: Any) -> None:
     """Turns off TensorFlow's warning about a `tf.function` that is traced often."""
     function._omit_frequent_tracing_warning = True
+
+
+def seeds_of_operations() -> random.Random | None:
+    """Draws the seeds of random operations outside of functions; None without a global seed."""
+    return getattr(context.context(), "_rng", None)
 
 
 def inputs_of(dataset: tf.data.Dataset) -> Sequence[tf.data.Dataset]:

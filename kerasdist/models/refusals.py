@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 
 import keras
 import tensorflow as tf
@@ -55,11 +57,27 @@ def _refuse_optimizer(given: keras.optimizers.Optimizer) -> None:
             )
 
 
+_called: ContextVar[tuple[str, ...]] = ContextVar("_called", default=())
+
+
+@contextlib.contextmanager
+def called_by_model(*methods: str) -> Iterator[None]:
+    """In this block, kerasdist stands in for methods of Keras (see `kerasdist.enable`).
+
+    A model's own `fit` has run then, and ended in `super().fit`.
+    """
+    token = _called.set(methods)
+    try:
+        yield
+    finally:
+        _called.reset(token)
+
+
 def refuse_bypassed(model: keras.Model, *methods: str) -> None:
     """Refuses overridden methods that Keras would call, but kerasdist does not."""
     name = type(model).__name__
     for method in methods:
-        if not pure.overrides(model, method):
+        if method in _called.get() or not pure.overrides(model, method):
             continue
         if not pure.preprocesses(model, method):
             raise KerasdistError(

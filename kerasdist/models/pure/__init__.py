@@ -54,6 +54,14 @@ from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
 from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.synchronized import synchronizes
 from kerasdist.models.pure.tapes import Gradients
+from kerasdist.models.pure.trainer import (
+    IN_FIT,
+    METHODS,
+    check_compiled,
+    class_weights,
+    methods,
+    set_methods,
+)
 from kerasdist.models.pure.variables import (
     Parts,
     adopt,
@@ -69,6 +77,8 @@ from kerasdist.models.pure.variables import (
 from kerasdist.models.pure.vectors import Joined, join
 
 __all__ = [
+    "IN_FIT",
+    "METHODS",
     "REFUSED_OPTIMIZERS",
     "Call",
     "Draws",
@@ -90,6 +100,8 @@ __all__ = [
     "build_optimizer",
     "build_step",
     "call",
+    "check_compiled",
+    "class_weights",
     "compilation",
     "compiled_metrics",
     "dtype_policy",
@@ -105,6 +117,7 @@ __all__ = [
     "loss_scale",
     "loss_so_far",
     "main_optimizer",
+    "methods",
     "metrics_of",
     "num_own_steps",
     "optimizers_of",
@@ -119,6 +132,7 @@ __all__ = [
     "run_optimizer",
     "run_step",
     "set_mask",
+    "set_methods",
     "share_global_seed_generator",
     "sparse_label_outputs",
     "state_of_keras_layers",
