@@ -31,10 +31,10 @@ def _flat(name, value):
     elif isinstance(value, dict):
         for key, part in value.items():
             yield from _flat(f"{name}/{key}", part)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) and not all(isinstance(v, Number) for v in value):
         for index, part in enumerate(value):
             yield from _flat(f"{name}/{index}", part)
-    elif isinstance(value, (Number, np.ndarray)) or keras.ops.is_tensor(value):
+    elif isinstance(value, (Number, np.ndarray, list, tuple)) or keras.ops.is_tensor(value):
         array = np.asarray(value)
         if array.dtype.kind in "biuf":
             yield name, array

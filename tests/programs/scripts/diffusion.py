@@ -12,6 +12,7 @@ rng = np.random.default_rng(11)
 image_size, batch_size, ema = 8, 12, 0.9
 
 
+@keras.saving.register_keras_serializable()
 def sinusoidal_embedding(x):
     frequencies = ops.exp(ops.linspace(ops.log(1.0), ops.log(100.0), 4))
     angular_speeds = ops.cast(2.0 * math.pi * frequencies, x.dtype)

@@ -14,12 +14,12 @@ class_idx_to_train_idxs = [np.flatnonzero(y_train == label) for label in range(n
 
 
 class AnchorPositivePairs(keras.utils.PyDataset):
-    def __init__(self, num_batches):
+    def __init__(self, num_steps):
         super().__init__()
-        self.num_batches = num_batches
+        self.num_steps = num_steps
 
     def __len__(self):
-        return self.num_batches
+        return self.num_steps
 
     def __getitem__(self, index):
         x = np.empty((2, num_classes, 8, 8, 3), dtype=keras.config.floatx())
@@ -65,6 +65,6 @@ model.compile(
     optimizer=keras.optimizers.Adam(learning_rate=1e-3),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
 )
-history = model.fit(AnchorPositivePairs(num_batches=5), epochs=2, shuffle=False, verbose=2)
+history = model.fit(AnchorPositivePairs(num_steps=5), epochs=2, shuffle=False, verbose=2)
 gram_matrix = np.einsum("ae,be->ab", *[model.predict(x_train[:9], verbose=0)] * 2)
 print(gram_matrix.shape, history.history)
