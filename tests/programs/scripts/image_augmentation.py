@@ -12,7 +12,6 @@ y_train = rng.integers(0, 3, (56,))
 data_augmentation = keras.Sequential(
     [
         layers.RandomFlip("horizontal"),
-        layers.RandomRotation(0.1),
         layers.RandomContrast(0.2),
         layers.RandomTranslation(0.1, 0.1),
     ],

@@ -25,7 +25,7 @@ train_ds = to_dataset(slice(0, 70)).shuffle(70, seed=1, reshuffle_each_iteration
 val_ds = to_dataset(slice(70, 93)).batch(16)
 
 normalizer = layers.Normalization(axis=None)
-normalizer.adapt(train_ds.map(lambda x, y: x["cholesterol"]))
+normalizer.adapt(frame["cholesterol"][:70])
 lookup = layers.StringLookup(output_mode="one_hot")
 lookup.adapt(train_ds.map(lambda x, y: x["thal"]))
 buckets = layers.Discretization(bin_boundaries=[30, 45, 60], output_mode="one_hot")

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers
 
 keras.utils.set_random_seed(27)
@@ -38,11 +39,8 @@ outputs = layers.Dense(1, activation="sigmoid")(x)
 model = keras.Model(inputs, outputs)
 model.compile("adam", "binary_crossentropy", metrics=["accuracy", "auc"])
 
-import tensorflow as tf  # noqa: E402
-
 dataset = tf.data.Dataset.from_tensor_slices(
-    ({name: values.astype(str) if name == "education" else values
-      for name, values in columns.items()}, label)
+    (columns | {"education": columns["education"].astype(str)}, label)
 )
 history = model.fit(dataset.take(64).batch(20), validation_data=dataset.skip(64).batch(20), epochs=2)
 one = {
