@@ -1,6 +1,6 @@
 """Runs programs of the corpus in their own process, by plain Keras or through kerasdist.
 
-    python -m tests.programs.harness gan --engine kerasdist --devices 2 --floatx float64
+python -m tests.programs.harness gan --engine kerasdist --devices 2 --floatx float64
 """
 
 import argparse

@@ -44,6 +44,8 @@ train_mae_loss = np.mean(np.abs(x_train_pred - x_train), axis=1)
 threshold = np.max(train_mae_loss)
 broken = normalized.copy()
 broken[60:70] += 4
-test_mae_loss = np.mean(np.abs(model.predict(create_sequences(broken), verbose=0) - x_train), axis=1)
+test_mae_loss = np.mean(
+    np.abs(model.predict(create_sequences(broken), verbose=0) - x_train), axis=1
+)
 anomalies = test_mae_loss > threshold
 print("threshold:", threshold, "anomalies:", anomalies.sum())

@@ -26,9 +26,7 @@ metrics = [
     keras.metrics.Precision(name="precision"),
     keras.metrics.Recall(name="recall"),
 ]
-model.compile(
-    optimizer=keras.optimizers.Adam(1e-2), loss="binary_crossentropy", metrics=metrics
-)
+model.compile(optimizer=keras.optimizers.Adam(1e-2), loss="binary_crossentropy", metrics=metrics)
 class_history = model.fit(
     features[train],
     targets[train],

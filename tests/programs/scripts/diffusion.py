@@ -80,14 +80,10 @@ class DiffusionModel(keras.Model):
             noise_loss = self.loss(noises, pred_noises)
             image_loss = self.loss(images, pred_images)
         gradients = tape.gradient(noise_loss, self.network.trainable_weights)
-        self.optimizer.apply_gradients(
-            zip(gradients, self.network.trainable_weights, strict=True)
-        )
+        self.optimizer.apply_gradients(zip(gradients, self.network.trainable_weights, strict=True))
         self.noise_loss_tracker.update_state(noise_loss)
         self.image_loss_tracker.update_state(image_loss)
-        for weight, ema_weight in zip(
-            self.network.weights, self.ema_network.weights, strict=True
-        ):
+        for weight, ema_weight in zip(self.network.weights, self.ema_network.weights, strict=True):
             ema_weight.assign(ema * ema_weight + (1 - ema) * weight)
         return {m.name: m.result() for m in self.metrics}
 

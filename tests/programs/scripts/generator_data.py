@@ -34,5 +34,5 @@ first = model.fit(
 second = model.fit(ending([12, 12, 7]), epochs=1, verbose=2)
 print(first.history, second.history)
 test_loss = model.evaluate(ending([10, 3]), verbose=0)
-predictions = model.predict((x for x, _, _ in ending([6, 2])), verbose=0)
+predictions = model.predict(((x,) for x, _, _ in ending([6, 2])), verbose=0)
 print(test_loss, predictions.shape)

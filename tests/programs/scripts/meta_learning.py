@@ -1,4 +1,4 @@
-"""First-order meta-learning: an inner loop on each task, then a step towards its weights."""
+"""Meta-learning (MAML): the gradient of the step goes through an inner loop on each task."""
 
 import keras
 import numpy as np
@@ -62,7 +62,7 @@ waves = np.sin(points + phases)
 tasks = [a.astype(floatx) for a in (points[:, :5], waves[:, :5], points[:, 5:], waves[:, 5:])]
 dataset = tf.data.Dataset.from_tensor_slices(tuple(tasks)).batch(10)
 model = MetaLearner()
-model.build((None, 1))
+model(tf.zeros((1, 1), dtype=floatx))
 model.compile(optimizer=keras.optimizers.Adam(1e-2))
 history = model.fit(dataset, epochs=3, verbose=0)
 print(history.history)

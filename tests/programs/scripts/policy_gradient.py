@@ -43,9 +43,7 @@ for _ in range(5):
     advantage = (returns - baseline)[:, 0]
     value_losses.append(float(value.train_on_batch(np.array(states), returns)))
     policy_losses.append(
-        float(
-            policy.train_on_batch(np.array(states), np.array(actions), sample_weight=advantage)
-        )
+        float(policy.train_on_batch(np.array(states), np.array(actions), sample_weight=advantage))
     )
     episode_rewards.append(sum(rewards))
 print(episode_rewards, policy_losses, value_losses)

@@ -26,9 +26,7 @@ decoder_outputs = layers.Concatenate()([decoder_outputs, context])
 decoder_outputs = layers.Dense(num_tokens, activation="softmax")(decoder_outputs)
 
 model = keras.Model([encoder_inputs, decoder_inputs], decoder_outputs)
-model.compile(
-    optimizer="rmsprop", loss="sparse_categorical_crossentropy", metrics=["accuracy"]
-)
+model.compile(optimizer="rmsprop", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 history = model.fit(
     [source, decoder_input],
     target,

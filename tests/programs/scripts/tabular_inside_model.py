@@ -31,7 +31,9 @@ encoded.append(lookup(inputs["education"]))
 
 inputs["region"] = keras.Input(shape=(1,), name="region", dtype="int64")
 index = layers.IntegerLookup(vocabulary=[0, 1, 2, 3], num_oov_indices=1)
-encoded.append(layers.CategoryEncoding(num_tokens=5, output_mode="one_hot")(index(inputs["region"])))
+encoded.append(
+    layers.CategoryEncoding(num_tokens=5, output_mode="one_hot")(index(inputs["region"]))
+)
 
 x = layers.Concatenate()(encoded)
 x = layers.Dense(16, activation="relu")(x)
@@ -42,7 +44,9 @@ model.compile("adam", "binary_crossentropy", metrics=["accuracy", "auc"])
 dataset = tf.data.Dataset.from_tensor_slices(
     (columns | {"education": columns["education"].astype(str)}, label)
 )
-history = model.fit(dataset.take(64).batch(20), validation_data=dataset.skip(64).batch(20), epochs=2)
+history = model.fit(
+    dataset.take(64).batch(20), validation_data=dataset.skip(64).batch(20), epochs=2
+)
 one = {
     "hours": tf.constant([[38.0]]),
     "income": tf.constant([[2.5]]),

@@ -70,9 +70,7 @@ class VQVAETrainer(keras.models.Model):
     def train_step(self, x):
         with tf.GradientTape() as tape:
             reconstructions = self.vqvae(x)
-            reconstruction_loss = (
-                tf.reduce_mean((x - reconstructions) ** 2) / self.train_variance
-            )
+            reconstruction_loss = tf.reduce_mean((x - reconstructions) ** 2) / self.train_variance
             total_loss = reconstruction_loss + sum(self.vqvae.losses)
         grads = tape.gradient(total_loss, self.vqvae.trainable_variables)
         self.optimizer.apply_gradients(zip(grads, self.vqvae.trainable_variables, strict=True))
