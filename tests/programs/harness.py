@@ -1,10 +1,9 @@
-"""Runs programs of the corpus in their own process, by plain Keras or through kerasdist.
+"""Runs programs of the corpus, each in its own process, by plain Keras or through kerasdist.
 
 python -m tests.programs.harness gan --engine kerasdist --devices 2 --floatx float64
 """
 
 import argparse
-import gc
 import json
 import os
 import runpy
@@ -47,11 +46,12 @@ class Result:
     values: dict = field(default_factory=dict)
     sha256: str = ""
     error: str = ""  # "KerasdistError: its message", or empty.
+    refused: bool = False  # Whether kerasdist raised it.
     printed: str = ""  # What all programs of the process printed.
 
 
 def run(names, setup, timeout=1200):
-    """Runs programs one after the other in one new process; name → Result."""
+    """Runs programs one after the other, each in its own process; name → Result."""
     with tempfile.TemporaryDirectory() as folder:
         module = [sys.executable, "-m", "tests.programs.harness"]
         done = subprocess.run(
@@ -71,45 +71,29 @@ def _read(folder, name, done):
 
     summary = folder / f"{name}.json"
     if not summary.exists():
-        error = f"Process: exit code {done.returncode} before {name} ended"
+        error = "Process: it was killed before it ended"
         return Result(name, 0.0, error=error, printed=done.stdout)
     with np.load(folder / f"{name}.npz") as arrays:
         values = dict(arrays)
     return Result(values=values, printed=done.stdout, **json.loads(summary.read_text()))
 
 
-def start(setup):
-    """Imports Keras and, for kerasdist, has as many CPUs as devices: once per process."""
-    if setup.engine == "kerasdist":
-        import kerasdist
-
-        kerasdist.logical_cpus(setup.devices)
-    import keras
-
-    assert keras.backend.backend() == "tensorflow", keras.backend.backend()
-
-
 def execute(name, setup):
-    """Runs one program here; returns its globals."""
-    import keras
-
-    keras.backend.clear_session()
-    keras.config.set_floatx(setup.floatx)
-    keras.config.set_dtype_policy(setup.floatx)
+    """Runs one program in this process; returns its globals."""
     if setup.engine == "kerasdist":
         import kerasdist
 
+        kerasdist.logical_cpus(setup.devices)  # Before TensorFlow starts.
         kerasdist.enable(
             devices=setup.devices, shards=setup.shards, deterministic=setup.deterministic
         )
+    import keras
+
+    keras.config.set_floatx(setup.floatx)
+    keras.config.set_dtype_policy(setup.floatx)
     path = str(SCRIPTS / f"{name}.py")
-    arguments, sys.argv = sys.argv, [path]
-    try:
-        return runpy.run_path(path, run_name="__main__")
-    finally:
-        sys.argv = arguments
-        if setup.engine == "kerasdist":
-            kerasdist.disable()
+    sys.argv = [path]
+    return runpy.run_path(path, run_name="__main__")
 
 
 def record(name, setup, folder):
@@ -118,23 +102,45 @@ def record(name, setup, folder):
 
     from tests.programs import outcome
 
-    values, error, began = {}, "", time.perf_counter()
+    values, error, refused, began = {}, "", False, time.perf_counter()
     try:
         values = outcome.collect(execute(name, setup))
     except Exception as problem:  # noqa: BLE001 Any error of a program is its result.
         traceback.print_exc()
         error = f"{type(problem).__name__}: {problem}"
+        refused = "KerasdistError" in {kind.__name__ for kind in type(problem).__mro__}
     summary = {
         "seconds": round(time.perf_counter() - began, 3),
         "sha256": outcome.sha256_of_weights(values),
         "error": error,
+        "refused": refused,
     }
     np.savez(folder / f"{name}.npz", **values)
     (folder / f"{name}.json").write_text(json.dumps({"name": name} | summary))
     shown = error.splitlines()[0] if error else f"weights {summary['sha256'][:16]}"
     print(f"{name}: {summary['seconds']:.1f} s, {len(values)} values, {shown}", flush=True)
-    gc.collect()
     return error
+
+
+def fork(name, setup, folder):
+    """Runs one program in a copy of this process, which has imported Keras; whether it passed.
+
+    Importing takes longer than most programs, and `keras.backend.clear_session()` between them
+    ended some processes with a segmentation fault (TensorFlow 2.21, its kernel cache).
+    """
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            code = 1 if record(name, setup, folder) else 0
+        except BaseException:  # noqa: BLE001 The copy must end here.
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitpid(process, 0)[1] == 0
 
 
 def main(argv=None):
@@ -149,12 +155,16 @@ def main(argv=None):
     options = vars(parser.parse_args(argv))
     names, out = options.pop("names"), options.pop("out")
     setup = Setup(**options)
-    start(setup)
+    if setup.engine == "kerasdist":
+        pass
+    import keras
+
+    assert keras.backend.backend() == "tensorflow", keras.backend.backend()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (out or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        errors = [record(name, setup, folder) for name in names]
-    return 1 if any(errors) else 0
+        passed = [fork(name, setup, folder) for name in names]
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

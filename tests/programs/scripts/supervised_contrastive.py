@@ -1,4 +1,4 @@
-"""Supervised contrastive learning: a compiled loss over all pairs of the batch, then a classifier."""
+"""Supervised contrastive learning: a compiled loss over all pairs, then a classifier."""
 
 import keras
 import numpy as np
