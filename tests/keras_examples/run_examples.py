@@ -24,17 +24,21 @@ ROOT = HERE.parents[1]
 
 
 def listed_scripts():
-    """The scripts in `scripts.txt`."""
+    """The scripts in `scripts.txt`, and how many rows of data each needs (None: few)."""
     lines = (HERE / "scripts.txt").read_text(encoding="utf-8").splitlines()
-    return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
+    words = [line.split("#")[0].split() for line in lines]
+    return {
+        word[0]: dict(part.split("=") for part in word[1:]).get("rows") for word in words if word
+    }
 
 
-def _environment(folder, arguments):
+def _environment(folder, arguments, rows):
     paths = [str(HERE / "startup"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return os.environ | {
         "HOME": str(folder),  # Scripts read `~/.keras/datasets`.
         "KERAS_HOME": str(folder / ".keras"),
         "KERAS_BACKEND": "tensorflow",
+        "KERAS_EXAMPLES_ROWS": rows or "256",
         "KERAS_MAX_EPOCHS": str(arguments.epochs),
         "KERAS_MAX_STEPS_PER_EPOCH": str(arguments.steps),
         "MPLBACKEND": "Agg",
@@ -50,7 +54,7 @@ def _command(script, arguments):
     return [*run, str(script)]
 
 
-def run_script(script, arguments):
+def run_script(script, arguments, rows=None):
     """Runs one script in an empty folder and says how it ended."""
     with tempfile.TemporaryDirectory(prefix="keras-example-") as name:
         folder = Path(name)
@@ -60,7 +64,7 @@ def run_script(script, arguments):
             done = subprocess.run(
                 _command(script, arguments),
                 cwd=folder,
-                env=_environment(folder, arguments),
+                env=_environment(folder, arguments, rows),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -105,10 +109,11 @@ def parse(argv=None):
 
 def main(argv=None):
     arguments = parse(argv)
-    names = arguments.names or listed_scripts()
+    listed = listed_scripts()
+    names = arguments.names or list(listed)
     ran = 0
     for name in names:
-        report = run_script(arguments.folder.resolve() / name, arguments)
+        report = run_script(arguments.folder.resolve() / name, arguments, listed.get(name))
         ran += report["result"] == "ran"
         print(f"{name:75} {report['result']:8} {report['seconds']:6.1f} s  {report['error']}")
         sys.stdout.flush()

@@ -26,7 +26,9 @@ def compare(keras_session, kerasdist_session):
     return {
         "passed_by_keras": len(by_keras),
         "passed_with_kerasdist": len(by_both),
-        "reached_kerasdist": sum(1 for name in by_keras if name in endings and endings[name].engines),
+        "reached_kerasdist": sum(
+            1 for name in by_keras if name in endings and endings[name].engines
+        ),
         "share": len(by_both) / len(by_keras) if by_keras else 0.0,
         "failed_or_skipped_by_keras": len(keras_session.endings) - len(by_keras),
         "causes": [{"cause": cause, "failures": failures} for cause, failures in causes],

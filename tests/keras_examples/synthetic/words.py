@@ -1,9 +1,10 @@
 """Made-up sentences."""
 
-WORDS = (
+_TEXT = (
     "the a this that film book movie story music actor was is looks seems very quite not really "
     "good bad great dull long short bright dark new old funny sad and but or because while"
-).split()
+)
+WORDS = tuple(_TEXT.split())
 
 
 def sentences(rows, random, length=12):
