@@ -67,15 +67,18 @@ def read_endings(results):
     return endings
 
 
-def run_session(checkout, devices, keyword=""):
+def run_session(checkout, devices, keyword="", results=None):
     """Runs the tests once, with kerasdist on `devices` devices, or with plain Keras for None.
 
-    A test that kills the process fails; the tests after it run in another process.
+    A test that kills the process fails; the tests after it run in another process. `results` is a
+    file that keeps how each test ended: a session that was stopped continues there.
     """
     session = Session()
     with tempfile.TemporaryDirectory(prefix="keras-own-") as folder:
         copy_tests(checkout, folder)
-        results = Path(folder) / "results.jsonl"
+        results = Path(folder, "results.jsonl") if results is None else Path(results).absolute()
+        _forget_unfinished(results)
+        session.endings = read_endings(results)
         command = [sys.executable, "-m", "pytest", "-p", "tests.keras_own.plugin"]
         command += ["-p", "no:cacheprovider", "--tb=short", *(["-k", keyword] if keyword else [])]
         while True:
@@ -94,6 +97,14 @@ def run_session(checkout, devices, keyword=""):
             if not died or len(session.endings) == known:
                 break
     return session
+
+
+def _forget_unfinished(results):
+    """Leaves out a test that was running when the session was stopped."""
+    if results.exists():
+        lines = results.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if json.loads(line)["outcome"] != "started"]
+        results.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
 def _environment(devices, results):
