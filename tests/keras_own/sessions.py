@@ -96,6 +96,8 @@ def run_session(checkout, devices, keyword="", results=None):
             died = done.returncode < 0 or done.returncode > 5
             if not died or len(session.endings) == known:
                 break
+    if not session.endings:
+        raise SystemExit(f"no test ran; the end of pytest's output:\n{session.output[-3000:]}")
     return session
 
 
