@@ -73,7 +73,7 @@ def run_script(script, arguments, rows=None):
             )
             result, output = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as error:
-            result, output = "timeout", str(error.stdout or "")
+            result, output = "timeout", (error.stdout or b"").decode(errors="replace")
         seconds = time.monotonic() - started
     lines = [line for line in output.splitlines() if line.strip()]
     return {
