@@ -110,7 +110,7 @@ class SingleBatches:
             engine = compiled.engine
             reset_metrics(engine)
             engine.test(self._fed(compiled, batch), 1)
-            logs = metric_results(engine)
+            logs = metric_results(engine, "test_step")
             engine.state.write_back("trainable", "other", "metrics")
             return logs
 
@@ -133,7 +133,8 @@ class SingleBatches:
         """Nothing of the step was written. That is enough for a loss scale, or to skip it."""
         if not_finite.is_loss_scale(model, outcome, 1) or self._options.on_nan == "skip":
             return
-        step = int(model.optimizer.iterations.numpy()) + 1
+        steps = pure.num_own_steps(model)
+        step = (int(model.optimizer.iterations.numpy()) if steps is None else steps) + 1
         raise not_finite.error(step, outcome)
 
     @contextmanager
@@ -190,16 +191,19 @@ class SingleBatches:
     def _make(self, model: keras.Model, batch: Any, spec: Any, kind: str) -> _Compiled:
         options, placement = self._options, self._placement
         refusals.refuse_scope()
-        if kind == "predict":
-            shards = placement.num_replicas
+        is_training = kind == "train"
+        deterministic = options.deterministic and is_training
+        given = options.shards if is_training else None
+        shards = choose_shards(given, placement, deterministic, None)
+        if kind != "predict":
+            refusals.refuse_unsupported(model, to_train=is_training)
+        if pure.overrides(model, f"{kind}_step"):
+            findings = inspection.inspect_own(model, f"{kind}_step", spec, lambda: batch, shards)
+        elif kind == "predict":
             findings = inspection.build_for_prediction(model, spec)
         else:
-            deterministic = options.deterministic and kind == "train"
-            given = options.shards if kind == "train" else None
-            shards = choose_shards(given, placement, deterministic, None)
-            refusals.refuse_unsupported(model, to_train=kind == "train")
-            findings = inspection.inspect(model, spec, to_train=kind == "train")
-        refusals.refuse_stateful(model, shards)
+            findings = inspection.inspect(model, spec, to_train=is_training)
+        placement, shards = self._whole(model, findings, shards)
         rules = state_rules(model, lambda: batch, findings, shards, training=kind == "train")
         engine = Engine(model, placement, self._settings(model, kind, shards, findings, rules))
         if kind == "predict":
@@ -216,6 +220,16 @@ class SingleBatches:
             ),
         )
 
+    def _whole(self, model: keras.Model, findings: Findings, shards: int) -> tuple[Placement, int]:
+        """Devices and shards: one of each for a model that must run on whole batches."""
+        own = "" if findings.own_step is None else findings.own_step.must_be_whole
+        reason = own or refusals.stateful_reason(model)
+        if not reason or shards == 1:
+            return self._placement, shards
+        if self._placement.workers is not None:
+            refusals.refuse_whole_batch(model, reason)
+        return self._placement.alone(), 1
+
     def _settings(
         self,
         model: keras.Model,
@@ -225,9 +239,12 @@ class SingleBatches:
         rules: Mapping[int, str],
     ) -> Settings:
         options, placement = self._options, self._placement
+        plan = findings.own_step
+        own = {} if plan is None else {plan.method: plan}
         if kind != "train":
             return Settings(
                 shards=shards,
+                own_steps=own,
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=findings.num_denominators,
                 test_state_rules=rules,
@@ -245,4 +262,6 @@ class SingleBatches:
             num_denominators=findings.num_denominators,
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
             state_rules=rules,
+            synchronizes=pure.synchronizes(model) and not deterministic,
+            own_steps=own,
         )
