@@ -215,7 +215,7 @@ def fit(
             log_placement=log_placement,
         ),
         callbacks=arguments.as_callbacks(callbacks),
-        verbose=verbose,
+        verbose=0 if progress is False else verbose,
     )
     refusals.refuse_scope()
     return train(options, place(devices))

@@ -126,7 +126,8 @@ def test_a_callback_list_counts_as_the_callbacks_in_it(capsys):
     mine = keras.callbacks.CallbackList([calls], add_history=True, add_progbar=True)
     history = kerasdist.fit(model, X, Y, batch_size=BATCH, callbacks=mine, verbose=0)
     assert calls.names == ["train begin"]
-    assert calls.model is model and len(history.history["loss"]) == 1
+    assert calls.model is model
+    assert len(history.history["loss"]) == 1
     assert capsys.readouterr().out == ""  # Not even the progress bar that Keras put there.
 
 
