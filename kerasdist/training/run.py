@@ -214,7 +214,8 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         return NoRun()
     folder = keeping.folder
     if folder is None:
-        size, seed = options.data.batch_size, prepared.seed
+        stream, seed = prepared.data.stream, prepared.seed
+        size = options.data.batch_size or (None if stream.arrays is None else stream.batch_size)
         config = {"kerasdist": __version__, "batch_size": size, "seed": seed}
         folder = RunFolder(keeping.run_dir, config, resume=keeping.resume)
     stack.enter_context(RunLock(folder.path))
