@@ -294,6 +294,16 @@ def test_callbacks_see_verbose_as_in_keras():
     assert own.params == other.params
 
 
+@pytest.mark.parametrize("options", [{"devices": 2}, {"devices": 4}, {"deterministic": True}])
+def test_a_batch_can_be_smaller_than_the_number_of_devices(options):
+    model, expected = make_model(), make_model()
+    reference = expected.fit(X[:7], Y[:7], 1, 2, 0, validation_split=0.3, shuffle=False)
+    history = kerasdist.fit(
+        model, X[:7], Y[:7], 1, 2, 0, validation_split=0.3, shuffle=False, **options
+    )
+    assert_same(history, model, reference, expected)
+
+
 # Shuffling
 
 

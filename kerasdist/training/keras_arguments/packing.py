@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.batches import as_arrays, count_examples
+from kerasdist.data.batches import count_examples, whole_arrays
 from kerasdist.data.forms.providers import Provider
 from kerasdist.data.streams import is_arrays
 from kerasdist.errors import KerasArgumentError
@@ -95,7 +95,7 @@ def split(data: Any, fraction: Any) -> tuple[Any, Any]:
             "or NumPy arrays: only these can be split. Split the data yourself, and pass the "
             "second part as `validation_data`."
         )
-    arrays = as_arrays((data,) if isinstance(data, list) else data, "`x`")
+    arrays = whole_arrays((data,) if isinstance(data, list) else data, "`x`")
     count = count_examples(arrays, "`x`")
     border = math.floor(count * (1.0 - float(fraction)))
     if border in (0, count):
