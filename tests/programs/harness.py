@@ -89,11 +89,30 @@ def execute(name, setup):
         )
     import keras
 
+    if setup.engine == "keras":
+        _use_dense_gradients(keras)
     keras.config.set_floatx(setup.floatx)
     keras.config.set_dtype_policy(setup.floatx)
     path = str(SCRIPTS / f"{name}.py")
     sys.argv = [path]
     return runpy.run_path(path, run_name="__main__")
+
+
+def _use_dense_gradients(keras):
+    """Keras's optimizers get the gradient of an embedding as one tensor, as on JAX and PyTorch.
+
+    On TensorFlow they get one slice for each time that a row is used, and Keras 3.15 squares slices
+    one by one: Adam and its like then compute something else than their formula.
+    """
+    import tensorflow as tf
+
+    apply = keras.optimizers.Optimizer.apply
+
+    def dense_apply(self, grads, trainable_variables=None):
+        dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
+        return apply(self, dense, trainable_variables)
+
+    keras.optimizers.Optimizer.apply = dense_apply
 
 
 def record(name, setup, folder):

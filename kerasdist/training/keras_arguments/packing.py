@@ -133,6 +133,8 @@ def _refuse_beside_source(x: Any, name: str, what: str, value: Any) -> None:
     hint = ""
     if name == "y" and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         hint = f" Did you mean `epochs={value}`?"
+    elif name == "y" and not is_rows(value):
+        hint = " Did you mean `validation_data`?"
     source = source_title(x)
     raise KerasArgumentError(
         f"Received `{name}` together with {source} as `x`. Expected {what} as part of the data: "
