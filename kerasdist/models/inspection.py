@@ -12,12 +12,9 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, fields_read, read, targets_read
-<<<<<<< HEAD
 from kerasdist.models.own_steps.comparison import with_verdict
 from kerasdist.models.own_steps.plans import StepPlan
 from kerasdist.models.own_steps.tracing import plan_step
-=======
->>>>>>> w-args
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
 

@@ -70,10 +70,6 @@ class DataChecker:
             steps=plan.steps_per_epoch,
         )
         check_stream(stream, self.shards if chose_shards else 1, plan, deterministic)
-<<<<<<< HEAD
-=======
-        refusals.refuse_stateful(model, self.shards)
->>>>>>> w-args
         findings = self._inspected(
             stream,
             "data",
