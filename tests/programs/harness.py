@@ -52,12 +52,14 @@ class Result:
 
 def run(names, setup, timeout=1200):
     """Runs programs one after the other, each in its own process; name → Result."""
+    # The tests' own would set the CPUs before the harness does.
+    environment = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
     with tempfile.TemporaryDirectory() as folder:
         module = [sys.executable, "-m", "tests.programs.harness"]
         done = subprocess.run(
             [*module, *names, *setup.options(), "--out", folder],
             cwd=ROOT,
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
+            env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
