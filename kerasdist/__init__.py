@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
     from kerasdist.models.optimizers.schedules import schedule
+    from kerasdist.programs.chief import is_chief
+    from kerasdist.programs.switch import disable, enable
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
     from kerasdist.training.api import evaluate, fit, predict
@@ -31,6 +33,9 @@ _HOMES = {
     "fit": "training.api",
     "evaluate": "training.api",
     "predict": "training.api",
+    "enable": "programs.switch",
+    "disable": "programs.switch",
+    "is_chief": "programs.chief",
     "load": "model_files.loading",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
@@ -59,8 +64,11 @@ __all__ = [
     "SmoothedCrossentropy",
     "__version__",
     "count_steps",
+    "disable",
+    "enable",
     "evaluate",
     "fit",
+    "is_chief",
     "list_devices",
     "load",
     "load_recipe",

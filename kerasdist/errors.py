@@ -29,6 +29,26 @@ class KerasdistError(Exception):
     """
 
 
+class KerasArgumentError(KerasdistError, ValueError):
+    """An argument that Keras refuses, too. Programs that catch Keras's `ValueError` catch this.
+
+    Example:
+        >>> from kerasdist.errors import KerasArgumentError
+        >>> issubclass(KerasArgumentError, ValueError)
+        True
+    """
+
+
+class UnknownArgumentError(KerasdistError, TypeError):
+    """A call with an argument that the function does not have.
+
+    Example:
+        >>> from kerasdist.errors import UnknownArgumentError
+        >>> issubclass(UnknownArgumentError, TypeError)
+        True
+    """
+
+
 class DivergedError(KerasdistError):
     """A loss, gradient or state became NaN or infinite. Nothing of that step was written."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kerasdist.cli import run_options
+from kerasdist.cli import run_options, script_arguments
 from kerasdist.cli.commands import launch, new, runs
 from kerasdist.cli.options import (
     BENCH_OPTIONS,
@@ -64,8 +64,9 @@ def _candidates(before: Sequence[str], current: str) -> list[str]:
     if not before:
         return [*_COMMANDS, "--help", "--version"]
     command, *given = before
-    if command == "launch" and "fit" in given:
-        return _candidates(given[given.index("fit") :], current)
+    launched = [i for i, word in enumerate(given) if word in ("fit", "run")]
+    if command == "launch" and launched:
+        return _candidates(given[launched[0] :], current)
     if command not in _COMMANDS:
         return []
     first_words, options_for = _COMMANDS[command]
@@ -115,6 +116,10 @@ def _recipes() -> list[str]:
     return [*recipe.bundled(), *(str(path.parent) for path in here)]
 
 
+def _scripts() -> list[str]:
+    return sorted(str(path) for path in Path().glob("*.py"))
+
+
 def _runs() -> list[str]:
     return [str(p.parent) for p in sorted(Path().glob(f"runs/*/*/{CONFIG}"))]
 
@@ -122,7 +127,8 @@ def _runs() -> list[str]:
 # For each command: what its first word may be, and its options.
 _COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
     "fit": (_recipes, _with_settings("fit", RUN_OPTIONS)),
-    "launch": (lambda: ["fit"], _always(launch.LAUNCH_OPTIONS)),
+    "run": (_scripts, _always(script_arguments.SCRIPT_OPTIONS)),
+    "launch": (lambda: ["fit", "run"], _always(launch.LAUNCH_OPTIONS)),
     "evaluate": (_runs, _always(run_options.EVALUATE_OPTIONS)),
     "predict": (_runs, _always(run_options.PREDICT_OPTIONS)),
     "export": (_runs, _always(run_options.EXPORT_OPTIONS)),

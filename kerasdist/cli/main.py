@@ -23,7 +23,9 @@ Train Keras models on several devices, with the same maths on any number of them
 
 commands:
   fit RECIPE           train; also --model FILE.py:Class --data FILE.py:Class
-  launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0)
+  run SCRIPT.py        run a Keras script as it is, on several devices
+  launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0);
+                       `launch ... run SCRIPT.py` runs a script on them
   evaluate RUN         loss and metrics of a trained run, per class and per group
   predict RUN FILE...  run the model on files, or on all files in a folder
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
@@ -42,6 +44,7 @@ commands:
 examples:
   kerasdist fit cifar10
   kerasdist fit recipes/cifar10 --devices 2 --batch-size 256
+  kerasdist run --devices 2 train.py
   kerasdist predict runs/cifar10/0001 photo.png
   kerasdist export runs/cifar10/0001 --format onnx
 """
@@ -58,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, rest = argv[0], argv[1:]
     debug = "--debug" in rest
-    if name not in ("fit", "launch"):
-        # Only `fit` and `launch` use several workers. TensorFlow would wait for them.
+    if name not in ("fit", "run", "launch"):
+        # Only these use several workers. TensorFlow would wait for them.
         os.environ.pop("TF_CONFIG", None)
     try:
         return _command(name)(rest)
@@ -147,14 +150,30 @@ def _fit(argv: list[str]) -> int:
         from kerasdist.devices.launcher import Start, supervise
 
         # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
-        return supervise(Start(found.timeout, found), argv, options.run["devices"])
+        return supervise(Start(found.timeout, found), ["fit", *argv], options.run["devices"])
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
     return int(_find_with_tensorflow("commands.fit:fit", argv)(options))
 
 
+def _run(argv: list[str]) -> int:
+    from kerasdist.cli.script_arguments import parse_run
+    from kerasdist.devices import cluster
+
+    script = parse_run(argv)
+    if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
+        from kerasdist.devices.launcher import Start, supervise
+
+        devices = script.options["devices"]
+        return supervise(Start(found.timeout, found), ["run", *argv], devices)
+    # Words after the script are the script's, also `-v`.
+    shown = ["-v"] if script.options["verbose"] else []
+    return int(_find_with_tensorflow("commands.run:run", shown)(script))
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "fit": _fit,
+    "run": _run,
     "launch": _without_tensorflow("commands.launch:launch"),
     "evaluate": _with_tensorflow("run_options:parse_evaluate", "commands.evaluate:evaluate"),
     "predict": _with_tensorflow("run_options:parse_predict", "commands.predict:predict"),

@@ -10,9 +10,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.batches import Batch, Spec, check_batch_size, no_examples
+from kerasdist.data.batches import (
+    Batch,
+    Spec,
+    check_batch_size,
+    count_examples,
+    no_examples,
+    whole_arrays,
+)
 from kerasdist.data.forms import tf_datasets
-from kerasdist.data.forms.arrays import ArrayStream
+from kerasdist.data.forms.arrays import WITHIN_BATCHES, ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
 from kerasdist.data.forms.generators import function_stream, generator_stream
 from kerasdist.data.forms.providers import Provider, ProviderStream
@@ -21,6 +28,9 @@ from kerasdist.data.forms.sequences import Sequences, SequenceStream
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
 from kerasdist.errors import KerasdistError
+
+# What Keras takes for arrays if nothing else says how large a batch is.
+KERAS_BATCH_SIZE = 32
 
 
 class Stream(Protocol):
@@ -86,33 +96,60 @@ def open_stream(
     data: Any,
     *,
     batch_size: int | None = None,
-    shuffle: bool | int = False,
+    shuffle: bool | int | str = False,
     seed: int = 0,
     name: str = "data",
     default_batch_size: int | None = None,
+    steps: int | None = None,
 ) -> Stream:
-    """Opens data of any form. Forms without batches use `default_batch_size` if none is given."""
+    """Opens data of any form. Forms without batches use `default_batch_size` if none is given.
+
+    Arrays always have a default, as in Keras: as many examples as make `steps` batches, or 32.
+    """
     check_batch_size(batch_size, "the number of examples per step, over all devices")
-    if not isinstance(shuffle, (bool, np.bool_, Integral)) or shuffle < 0:
-        raise KerasdistError(
-            f"Received `shuffle={shuffle!r}`. Expected True, False, or for a `tf.data.Dataset` of "
-            "examples the size of the buffer. Pass for example `shuffle=10000`."
-        )
+    _check_shuffle(shuffle)
     if isinstance(data, tf.data.Dataset):
         return _open_dataset(data, batch_size, shuffle, seed, name)
     stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
+    if stream is None and is_arrays(data):
+        stream = _open_arrays(data, batch_size, shuffle, seed, name, steps, default_batch_size)
     if stream is None:
         size = batch_size or default_batch_size
-        stream = _open_unbatched(data, size, bool(shuffle), seed, name)
+        stream = _open_unbatched(data, size, shuffle, seed, name)
     if stream is None:
         raise _unknown_form(data, name)
     return stream
 
 
+def is_arrays(data: Any) -> bool:
+    """Whether `data` is an array, or arrays in tuples, lists and dicts: one row per example."""
+    if isinstance(data, (Sequences, Provider, keras.utils.PyDataset)):
+        return False
+    return _is_array_like(data) and not _is_list_of_examples(data)
+
+
+def _check_shuffle(shuffle: Any) -> None:
+    is_number = isinstance(shuffle, (bool, np.bool_, Integral)) and int(shuffle) >= 0
+    if not is_number and not (isinstance(shuffle, str) and shuffle == WITHIN_BATCHES):
+        raise KerasdistError(
+            f"Received `shuffle={shuffle!r}`. Expected True, False, 'batch' for arrays, or for a "
+            "`tf.data.Dataset` of examples the size of the buffer. Pass for example "
+            "`shuffle=10000`."
+        )
+
+
 def _open_dataset(
-    dataset: tf.data.Dataset, batch_size: int | None, shuffle: bool | int, seed: int, name: str
+    dataset: tf.data.Dataset,
+    batch_size: int | None,
+    shuffle: bool | int | str,
+    seed: int,
+    name: str,
 ) -> Stream:
     tf_datasets.check_dataset(dataset, name)
+    if isinstance(shuffle, str):
+        if batch_size is not None:
+            raise _within_batches(name)
+        shuffle = False  # A dataset of batches keeps its order anyway.
     if batch_size is None and tf_datasets.has_examples(dataset):
         _require_batch_size(None, name, "single examples")
     if batch_size is not None and tf_datasets.has_batches(dataset):
@@ -142,27 +179,50 @@ def _open_batches(
     return None
 
 
-def _open_unbatched(
-    data: Any, batch_size: int | None, shuffle: bool, seed: int, name: str
-) -> Stream | None:
-    """The stream of a form that needs `batch_size`; None for other forms."""
-    if isinstance(data, Sequences):
-        size = _require_batch_size(batch_size, name, "sequences")
-        return SequenceStream(data, size, shuffle, seed)
-    is_examples = _is_list_of_examples(data)
-    if isinstance(data, list) and not is_examples and _is_array_like(data):
+def _open_arrays(
+    data: Any,
+    batch_size: int | None,
+    shuffle: bool | int | str,
+    seed: int,
+    name: str,
+    steps: int | None,
+    default_batch_size: int | None,
+) -> Stream:
+    if isinstance(data, list):
         # A list holds several inputs, and a tuple is (x, y[, sample_weight]). In `validation_data`
         # Keras takes a list for such a tuple, too.
         data = tuple(data) if name == "validation_data" else (data,)
-    if _is_array_like(data) and not is_examples:
-        size = _require_batch_size(batch_size, name, "arrays")
-        return ArrayStream(data, size, shuffle, seed, name)
+    arrays = whole_arrays(data, f"`{name}`")
+    size = batch_size or default_batch_size or KERAS_BATCH_SIZE
+    if batch_size is None and steps is not None:
+        size = -(-count_examples(arrays, f"`{name}`") // steps)
+    mode = shuffle if isinstance(shuffle, str) else bool(shuffle)
+    return ArrayStream(arrays, int(size), mode, seed, name)
+
+
+def _open_unbatched(
+    data: Any, batch_size: int | None, shuffle: bool | int | str, seed: int, name: str
+) -> Stream | None:
+    """The stream of a form that needs `batch_size`; None for other forms."""
+    if isinstance(shuffle, str):
+        raise _within_batches(name)
+    if isinstance(data, Sequences):
+        size = _require_batch_size(batch_size, name, "sequences")
+        return SequenceStream(data, size, bool(shuffle), seed)
+    is_examples = _is_list_of_examples(data)
     # A tuple or dict of something else than arrays is a mistake, not a list of examples.
     has_index = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if is_examples or (has_index and not isinstance(data, (tuple, Mapping, str, bytes))):
         size = _require_batch_size(batch_size, name, "single examples")
-        return ExampleStream(data, size, shuffle, seed, name)
+        return ExampleStream(data, size, bool(shuffle), seed, name)
     return None
+
+
+def _within_batches(name: str) -> KerasdistError:
+    return KerasdistError(
+        f"Received `shuffle='batch'` with `{name}`, which is not arrays. Expected arrays, whose "
+        "rows are then shuffled within each batch. Use `shuffle=True` or `shuffle=False`."
+    )
 
 
 def _unknown_form(data: Any, name: str) -> KerasdistError:

@@ -25,8 +25,8 @@ _GRACE_SECONDS = 15.0
 # A restart cannot fix these: usage error, NaN, Ctrl-C, SIGTERM.
 _FINAL_CODES = (2, 3, 130, 143)
 _TAIL_LINES = 15
-# The command of a worker. The arguments of `fit` follow.
-WORKER = [sys.executable, "-m", "kerasdist", "fit"]
+# The program of a worker. Its command, `fit` or `run`, and that command's arguments follow.
+WORKER = [sys.executable, "-m", "kerasdist"]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class _Signals:
 def supervise(
     start: Start, arguments: Sequence[str], devices: str = "auto", max_restarts: int = 0
 ) -> int:
-    """Runs `fit` on the workers until it ends, and returns the exit code.
+    """Runs a command on the workers until it ends, and returns the exit code.
 
     Args:
         start: Which workers to start.
-        arguments: The arguments of `kerasdist fit`.
+        arguments: The command, `fit` or `run`, and its arguments.
         devices: The value of `--devices` in them.
         max_restarts: How often to restart the workers from the last checkpoint if one is lost.
     """

@@ -7,6 +7,7 @@ There is no public name for any of these (TF 2.21).
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,19 @@ from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config
+from tensorflow.python.ops import random_ops
 from tensorflow.python.util import _pywrap_util_port
+
+# The module whose functions TensorFlow itself calls to draw numbers, with those that keep a state,
+# and what the same function is called in `tf.random`.
+RANDOM_FUNCTIONS = random_ops
+RANDOM_NAMES = {
+    "random_normal": "normal",
+    "truncated_normal": "truncated_normal",
+    "random_uniform": "uniform",
+    "random_gamma": "gamma",
+    "random_shuffle": "shuffle",
+}
 
 
 def has_started() -> bool:
@@ -56,6 +69,11 @@ def is_op_determinism_enabled() -> bool:
 def silence_retracing_warning(function: Any) -> None:
     """Turns off TensorFlow's warning about a `tf.function` that is traced often."""
     function._omit_frequent_tracing_warning = True
+
+
+def seeds_of_operations() -> random.Random | None:
+    """Draws the seeds of random operations outside of functions; None without a global seed."""
+    return getattr(context.context(), "_rng", None)
 
 
 def inputs_of(dataset: tf.data.Dataset) -> Sequence[tf.data.Dataset]:

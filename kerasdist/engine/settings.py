@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kerasdist.models.own_steps.plans import StepPlan
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,6 +28,10 @@ class Settings:
         joins: Whether a small model may train as one vector.
         state_rules: How a variable that the forward pass changes adds up over shards, by its id.
         test_state_rules: The same, in evaluation and prediction.
+        synchronizes: Whether layers take statistics over all replicas. Then a replica runs one
+            shard.
+        synchronizes_all: Whether every BatchNormalization does.
+        own_steps: What is known about the steps that the model's class overrides, by method.
     """
 
     shards: int
@@ -42,3 +48,6 @@ class Settings:
     joins: bool = False
     state_rules: Mapping[int, str] = field(default_factory=dict)
     test_state_rules: Mapping[int, str] = field(default_factory=dict)
+    synchronizes: bool = False
+    synchronizes_all: bool = False
+    own_steps: Mapping[str, StepPlan] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
-from kerasdist.engine.sums import Changed, Deltas, Rows
+from kerasdist.engine.sums import Changed, Deltas, Host, Rows
 from kerasdist.engine.terms import (
     Packing,
     StateTerms,
@@ -24,6 +24,7 @@ from kerasdist.engine.terms import (
     only_if,
     weighted,
 )
+from kerasdist.engine.transfer.exchange import synchronization
 from kerasdist.models import pure
 
 
@@ -77,6 +78,7 @@ class ShardFunctions:
         self._on_cpu = not placement.is_gpu
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
+        self._synchronization = synchronization(settings, placement)
         self.terms = Terms(
             roles,
             StateTerms(roles, settings.state_rules),
@@ -85,7 +87,7 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
         compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
@@ -111,7 +113,7 @@ class ShardFunctions:
         self, inputs: Inputs, piece: Piece
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
         """`(terms, the part of add_loss in the loss, outputs)`."""
-        shard = piece.shard(on_cpu=self._on_cpu, is_jit=self._is_jit)
+        shard = self._shard(piece, is_jit=self._is_jit)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.trainable)
             forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)
@@ -125,7 +127,7 @@ class ShardFunctions:
 
     def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """`(terms, outputs)` of an evaluation."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = self._shard(piece)
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
         rows = self._rows(forward) if self._gather_outputs else []
@@ -136,7 +138,7 @@ class ShardFunctions:
 
         As a rule it depends on data and not on weights. TensorFlow drops the rest of this pass.
         """
-        shard = piece.shard(on_cpu=self._on_cpu, is_step=False)
+        shard = self._shard(piece, is_step=False)
         self._forward(inputs, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 
@@ -145,6 +147,11 @@ class ShardFunctions:
         seeds = self._seeds(inputs.step, piece.index)
         state = (inputs.trainable, inputs.other, seeds)
         return pure.predict(self._model, self._roles, state, piece.example)
+
+    def _shard(self, piece: Piece, **options: bool) -> pure.Shard:
+        shard = piece.shard(on_cpu=self._on_cpu, **options)
+        shard.add_up_replicas, shard.synchronizes_all = self._synchronization
+        return shard
 
     def _forward(
         self,
@@ -169,14 +176,9 @@ class ShardFunctions:
         )
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
-        """The states of all seed generators: they depend on seed, generator, step and shard."""
-        # Operations that draw random numbers on GPUs take their seeds from the host. XLA compiles
-        # for one device only.
-        with contextlib.nullcontext() if self._is_jit else self._host():
-            seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
-            of_step = _random_numbers((2,), tf.stack([seed, step]))
-            of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-            return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+        # XLA compiles for one device only.
+        host = contextlib.nullcontext if self._is_jit else self._host
+        return seeds_of(self._seed, step, index, len(self._roles.seeds), host)
 
     def _rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""
@@ -198,7 +200,7 @@ class ShardFunctions:
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
 
 
-def _rows_of(*args: Any) -> list[Any]:
+def rows_of(*args: Any) -> list[Any]:
     """The tensors with one row per example, among the arguments of a sealed function."""
     return [(p.args, p.y, p.sample_weight) for p in args if isinstance(p, Piece)]
 
@@ -211,6 +213,16 @@ def _counted(rows: Rows, piece: Piece) -> Rows:
     if piece.num_examples is None:
         return rows
     return [None if t is None else t[: piece.num_examples] for t in rows]
+
+
+def seeds_of(
+    seed: int, step: tf.Tensor, index: tf.Tensor, count: int, host: Host
+) -> list[tf.Tensor]:
+    """The states of `count` seed generators: they depend on seed, generator, step and shard."""
+    with host():  # Operations that draw random numbers on GPUs take their seeds from the host.
+        of_step = _random_numbers((2,), tf.stack([tf.constant(seed, tf.int64), step]))
+        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
 
 def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:

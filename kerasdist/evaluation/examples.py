@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from kerasdist.data.feed import Feed
 from kerasdist.data.preparation import preparation
-from kerasdist.data.streams import open_stream
+from kerasdist.data.streams import KERAS_BATCH_SIZE, open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
@@ -27,7 +27,6 @@ from kerasdist.models.fields import fields_read, targets_read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures
-from kerasdist.training.checked_data import DEFAULT_TEST_BATCH_SIZE
 from kerasdist.training.epochs.validation import read_batches
 
 # The report cannot draw a matrix of more classes.
@@ -105,7 +104,7 @@ def evaluate(
     """
     deadline = clock() + MOST_SECONDS
     with contextlib.ExitStack() as stack:
-        stream = open_stream(data, default_batch_size=DEFAULT_TEST_BATCH_SIZE, shuffle=False)
+        stream = open_stream(data, default_batch_size=KERAS_BATCH_SIZE, shuffle=False)
         stack.callback(stream.close)
         if stream.is_one_shot or stream.is_endless:
             return None

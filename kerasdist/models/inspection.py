@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.fields import Batch, Example, fields_read, read
+from kerasdist.models.fields import Batch, Example, fields_read, read, targets_read
+from kerasdist.models.own_steps.comparison import with_verdict
+from kerasdist.models.own_steps.plans import StepPlan
+from kerasdist.models.own_steps.tracing import plan_step
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
 
@@ -28,6 +31,8 @@ class Findings:
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
     has_targets: bool = True
+    # The model's own step, if its class overrides Keras's.
+    own_step: StepPlan | None = None
 
 
 def inspect(
@@ -66,6 +71,19 @@ def inspect(
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
     )
+
+
+def inspect_own(
+    model: keras.Model, method: str, spec: Batch, first_batch: Callable[[], Batch], shards: int
+) -> Findings:
+    """Builds what is not built yet, and traces a step that the model's class overrides.
+
+    On several shards it also compares the step on the first batch with the step on parts of it.
+    """
+    plan = plan_step(model, method, spec)
+    if shards > 1:
+        plan = with_verdict(model, plan, first_batch())
+    return Findings(own_step=plan)
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
@@ -205,6 +223,27 @@ def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) ->
     reason = (keras_reason(error) or type(error).__name__).rstrip(".")
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
-        f"read: {reason}. Expected shapes and types that fit. Change the data or the model; the "
-        "traceback above this one shows where it failed."
+        f"read: {reason}. Expected shapes and types that fit.{_loss_hint(model, spec)} Change the "
+        "data or the model; the traceback above this one shows where it failed."
     )
+
+
+def _loss_hint(model: keras.Model, spec: Batch) -> str:
+    """The usual mistake: one-hot targets for a sparse loss, or class numbers for the other one."""
+    y, loss = targets_read(model, spec), getattr(model, "loss", None)
+    if not isinstance(y, tf.TensorSpec) or y.shape.rank is None:
+        return ""
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    name = name.replace("_", "").lower()
+    has_rows = y.shape.rank > 1 and y.shape[-1] != 1
+    if name == "sparsecategoricalcrossentropy" and has_rows:
+        return (
+            " If the targets are one-hot, use `keras.losses.CategoricalCrossentropy`, or turn them "
+            "into class numbers with `np.argmax(y, axis=-1)`."
+        )
+    if name == "categoricalcrossentropy" and not has_rows:
+        return (
+            " If the targets are class numbers, use `keras.losses.SparseCategoricalCrossentropy`, "
+            "or turn them into one-hot rows with `keras.utils.to_categorical(y)`."
+        )
+    return ""

@@ -15,7 +15,7 @@ from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, read
 
 # The probe takes at most this many examples of the first batch, in two parts of different sizes.
-_ROWS = 61
+ROWS = 61
 _FIRST_PART = 38 / 61
 # Rounding may change sums and means of many numbers by this fraction.
 RELATIVE = 1e-4
@@ -112,7 +112,7 @@ class Probe:
         self.is_for_loss = targets and not own_state
         example = read(model, batch, need_targets=targets)
         size = int(tf.shape(tf.nest.flatten(example.args)[0])[0])
-        self.count = min(size, _ROWS)
+        self.count = min(size, ROWS)
         rows = np.linspace(0, size - 1, self.count).astype("int64")
         self._example = _map(lambda t: tf.gather(tf.convert_to_tensor(t), rows), example)
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)

@@ -126,7 +126,9 @@ def best(epochs: Sequence[Line], name: str) -> Best | None:
 def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, Best] | None:
     """The name of the monitored metric, and its best value in a run."""
     epochs = of_kind(read(run), EPOCH)
-    name = monitored(epochs[-1], monitor) if epochs else ""
+    # Not every epoch has a validation.
+    names = {name: None for line in epochs for name in line}
+    name = monitored(names, monitor) if epochs else ""
     found = best(epochs, name)
     return None if found is None else (name, found)
 

@@ -98,7 +98,9 @@ class Run:
     def monitor(self) -> str:
         """The name of the metric that decides which model best.keras holds."""
         chosen = self.options.get("monitor")
-        return metrics_log.monitored(self.final, str(chosen) if chosen else None)
+        # Not every epoch has a validation, the last one neither.
+        logged = {**dict.fromkeys(self.metric_names), **self.final}
+        return metrics_log.monitored(logged, str(chosen) if chosen else None)
 
     def best(self, name: str) -> Best | None:
         """The best value of a metric over the epochs; the first of equal values."""

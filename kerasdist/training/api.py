@@ -1,16 +1,20 @@
-"""`fit`, `evaluate` and `predict`: they check their arguments and hand them on as options."""
+"""`fit`, which checks its arguments and hands them on as options; `evaluate` and `predict`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
 from kerasdist.devices.placement import place
 from kerasdist.models import refusals
-from kerasdist.training import arguments, inference
+from kerasdist.training import arguments
 from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.inference import evaluate, predict
+from kerasdist.training.keras_arguments import packing
+from kerasdist.training.keras_arguments.hints import check_model, with_hints
+from kerasdist.training.keras_arguments.verbosity import mode_for
 from kerasdist.training.options import (
     CallbackLike,
     DataLike,
@@ -24,20 +28,34 @@ from kerasdist.training.options import (
     TrainingOptions,
     WatchOptions,
 )
-from kerasdist.training.progress.reporter import Reporter, mode_of
+from kerasdist.training.progress.reporter import Reporter
 from kerasdist.training.session import train
 
+__all__ = ["evaluate", "fit", "predict"]
 
+
+@with_hints
 def fit(
     model: ModelLike,
-    data: DataLike,
-    *,
-    validation_data: DataLike | None = None,
-    validation_steps: int | None = None,
-    epochs: int = 1,
-    steps: int | None = None,
-    steps_per_epoch: int | None = None,
+    x: DataLike | None = None,
+    y: Any = None,
     batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: int | str = "auto",
+    callbacks: CallbackLike | None = None,
+    validation_split: float = 0.0,
+    validation_data: DataLike | None = None,
+    shuffle: bool | int | str = True,
+    class_weight: dict[int, float] | None = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: int | Sequence[int] = 1,
+    *,
+    data: DataLike | None = None,
+    steps: int | None = None,
     devices: DeviceLike = "auto",
     shards: int | None = None,
     deterministic: bool = False,
@@ -45,9 +63,7 @@ def fit(
     precision: str | None = None,
     clip_norm: float | None = None,
     ema: float | None = None,
-    class_weight: dict[int, float] | None = None,
     augment: Callable[..., Any] | None = None,
-    shuffle: bool | int = True,
     seed: int | None = None,
     run_dir: PathLike | None = None,
     resume: bool = True,
@@ -56,29 +72,48 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
+    sync_batch_norm: bool = False,
     allow_nan: bool = False,
     log_every: int | None = None,
     summary_every: int | None = None,
     profile: bool | PathLike = False,
     log_placement: bool = False,
-    callbacks: CallbackLike | None = None,
     progress: bool | str = "auto",
 ) -> keras.callbacks.History:
     """Trains a Keras model on one or more devices, with the same maths on any number of them.
 
+    The arguments before `data` are those of Keras's `fit`, in its order and with its meaning. A
+    second `fit` of a model continues its training, as in Keras.
+
     Args:
         model: A compiled `keras.Model`, a `kerasdist.Model`, or a function that returns one. It can
             be built anywhere. Afterwards it holds the trained weights.
-        data: Arrays `(x, y[, sample_weight])` or a dict of arrays, a `tf.data.Dataset`, a
-            random-access source, a `keras.utils.PyDataset`, a provider with `get_batch_data()`, or
-            a generator function. See docs/data.md.
-        validation_data: Data in any of these forms, evaluated after each epoch.
-        validation_steps: How many batches of it to evaluate. Default: all.
-        epochs: How many epochs to train.
-        steps: How many steps to train instead, over as many epochs as that takes.
+        x: Arrays (a list is several inputs), a `tf.data.Dataset`, a random-access source, a
+            `keras.utils.PyDataset`, a provider with `get_batch_data()`, or a generator function.
+            Without `y`, a tuple is `(x, y[, sample_weight])`. See docs/data.md.
+        y: The targets, if `x` is arrays.
+        batch_size: Examples per step, over all devices, for data that is not batched yet. Default
+            for arrays: 32, or with `steps_per_epoch` as many as make that many steps.
+        epochs: How many epochs to train. After an `initial_epoch`: the number of the last one.
+        verbose: 0 is silent. 1 and "auto" show a live display in a terminal or notebook and print
+            lines elsewhere. 2 prints one line per epoch.
+        callbacks: A Keras callback, or a list of them.
+        validation_split: The part of the arrays to validate on: their last rows, before shuffling.
+        validation_data: Data in any form, evaluated after each epoch. It wins over
+            `validation_split`.
+        shuffle: Shuffle the examples (of a `PyDataset`: the batches). For a dataset of examples,
+            this can be the size of the shuffle buffer. "batch" shuffles arrays within each batch.
+        class_weight: The weight of each class in the loss.
+        sample_weight: The weight of each example in the loss, if `x` is arrays.
+        initial_epoch: The epoch to start with, counted from 0.
         steps_per_epoch: How many steps make an epoch. Default: one pass over the data. The next
             epoch continues in the same pass. An epoch also ends where a pass ends.
-        batch_size: Examples per step, over all devices, for data that is not batched yet.
+        validation_steps: How many batches of the validation data to evaluate. Default: all.
+        validation_batch_size: Default: `batch_size`.
+        validation_freq: Validate after every so many epochs, or after the epochs of a list, counted
+            from 1.
+        data: The same as `x`.
+        steps: How many steps to train instead of `epochs`, over as many epochs as that takes.
         devices: "auto" (every GPU, otherwise the CPU), a number, indices, names, "cpu" or "cpu:4".
         shards: The number of equal parts into which a batch is cut: a multiple of the number of
             devices. More shards than devices accumulate gradients and save memory.
@@ -91,10 +126,7 @@ def fit(
         clip_norm: The largest global norm of the gradients, computed over the whole batch.
         ema: The decay of a moving average of the weights, which validation uses. The model keeps
             its raw weights; the average is in `history.ema_weights`.
-        class_weight: The weight of each class in the loss.
         augment: `augment(batch, seed)` changes a batch, with TensorFlow's stateless functions.
-        shuffle: Shuffle the examples (of a `PyDataset`: the batches). For a dataset of examples,
-            this can be the size of the shuffle buffer.
         seed: Decides the order of the data, dropout, augmentation, and the initial weights if
             `model` is a function. By default it comes from Python's `random`, which
             `keras.utils.set_random_seed` seeds. A resumed run keeps the seed it started with.
@@ -107,6 +139,8 @@ def fit(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.
+        sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
+            Keras does on one device, and not over a shard of it.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
         allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. Steps
@@ -119,9 +153,8 @@ def fit(
             docs/profiling.md.
         log_placement: Print which operations run on which device, and list all of them in
             `run_dir/placement.txt`.
-        callbacks: A Keras callback, or a list of them.
-        progress: "auto" shows a live display in a terminal or notebook and prints lines elsewhere.
-            "lines" always prints lines, "json" prints one JSON object per line, False is silent.
+        progress: Wins over `verbose`. "lines" always prints lines, "json" prints one JSON object
+            per line, False is silent.
 
     Returns:
         Keras's `History`.
@@ -135,12 +168,22 @@ def fit(
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> x = np.linspace(0, 1, 64)[:, None]
-        >>> history = kerasdist.fit(model, (x, 2 * x), batch_size=16, epochs=2, progress=False)
+        >>> history = kerasdist.fit(model, x, 2 * x, batch_size=16, epochs=2, verbose=0)
         >>> sorted(history.history)
         ['loss']
     """
+    check_model(model, "fit")
+    arguments.check_weights(class_weight, sample_weight)
+    data = packing.packed(x, y, sample_weight, data=data)
+    if validation_split and validation_data is None:
+        data, validation_data = packing.split(data, validation_split)
     options = TrainingOptions(
-        plan=Plan.checked(epochs=epochs, steps=steps, steps_per_epoch=steps_per_epoch),
+        plan=Plan.checked(
+            epochs=epochs,
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            initial_epoch=initial_epoch,
+        ),
         source=ModelSource.checked(model, precision, init_from),
         data=DataSource.checked(
             data,
@@ -151,6 +194,8 @@ def fit(
             allow_nan=allow_nan,
             validation_data=validation_data,
             validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
         ),
         step=StepOptions.checked(
             shards=shards,
@@ -160,12 +205,13 @@ def fit(
             ema=ema,
             seed=seed,
             on_nan=on_nan,
+            sync_batch_norm=sync_batch_norm,
         ),
         keeping=RunOptions.checked(
             run_dir, resume=resume, save_every=save_every, keep=keep, monitor=monitor
         ),
         watching=WatchOptions.checked(
-            Reporter(mode_of(progress)),
+            Reporter(mode_for(verbose, progress)),
             run_dir=run_dir,
             log_every=log_every,
             summary_every=summary_every,
@@ -173,78 +219,7 @@ def fit(
             log_placement=log_placement,
         ),
         callbacks=arguments.as_callbacks(callbacks),
+        verbose=0 if progress is False else verbose,
     )
     refusals.refuse_scope()
     return train(options, place(devices))
-
-
-def evaluate(
-    model_or_run: keras.Model | PathLike,
-    data: DataLike,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: DeviceLike = "auto",
-    allow_nan: bool = False,
-    callbacks: CallbackLike | None = None,
-) -> dict[str, Any]:
-    """Computes the exact loss and metrics over all of `data`, on any number of devices.
-
-    Args:
-        model_or_run: A compiled `keras.Model`, a `kerasdist.Model`, or the folder of a finished
-            run (for its other models see `kerasdist.load`).
-        data: Data in any form that `fit` takes.
-        batch_size: Examples per batch, over all devices, for data that is not batched yet.
-        steps: How many batches. Default: all.
-        devices: As in `fit`.
-        allow_nan: As in `fit`.
-        callbacks: A Keras callback, or a list of them. Their `on_test_*` hooks are called.
-
-    Returns:
-        A dict of floats by name.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
-        >>> model.compile(loss="mse", optimizer="sgd")
-        >>> kerasdist.evaluate(model, (np.ones((3, 2)), np.ones((3, 1))))
-        {'loss': 1.0}
-    """
-    options = inference.TestOptions.checked(
-        batch_size=batch_size, steps=steps, allow_nan=allow_nan, callbacks=callbacks
-    )
-    refusals.refuse_scope()
-    return inference.evaluate_model(model_or_run, data, options, place(devices))
-
-
-def predict(
-    model_or_run: keras.Model | PathLike,
-    data: DataLike,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    devices: DeviceLike = "auto",
-    callbacks: CallbackLike | None = None,
-) -> Any:
-    """Computes the model's outputs for all of `data`, in the same order.
-
-    Args:
-        model_or_run: A `keras.Model`, compiled or not, or the folder of a finished run.
-        data: Data in any form that `fit` takes, with or without targets.
-        batch_size: Examples per batch, over all devices, for data that is not batched yet.
-        steps: How many batches. Default: all.
-        devices: As in `fit`.
-        callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
-
-    Returns:
-        Arrays in the structure of the model's outputs.
-
-    Example:
-        >>> import keras, numpy as np, kerasdist
-        >>> model = keras.Sequential([keras.layers.Rescaling(2.0)])
-        >>> kerasdist.predict(model, np.array([[1.0], [3.0]])).tolist()
-        [[2.0], [6.0]]
-    """
-    options = inference.TestOptions.checked(batch_size=batch_size, steps=steps, callbacks=callbacks)
-    refusals.refuse_scope()
-    return inference.predict_with(model_or_run, data, options, place(devices))

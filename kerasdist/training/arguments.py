@@ -24,6 +24,26 @@ def check_counts(**counts: Any) -> None:
             )
 
 
+def check_frequency(validation_freq: Any) -> None:
+    """Keras's `validation_freq`: every so many epochs, or a list of epochs counted from 1."""
+    is_list = isinstance(validation_freq, (list, tuple, set, range))
+    numbers = list(validation_freq) if is_list else [validation_freq]
+    if not all(_is_whole(number) and number >= 1 for number in numbers):
+        raise KerasdistError(
+            f"Received `validation_freq={validation_freq!r}`. Expected a whole number of at least "
+            "1, or a list of epochs counted from 1. Give for example `validation_freq=2` or "
+            "`validation_freq=[1, 2, 10]`."
+        )
+
+
+def check_initial_epoch(initial_epoch: Any) -> None:
+    if not _is_whole(initial_epoch) or initial_epoch < 0:
+        raise KerasdistError(
+            f"Received `initial_epoch={initial_epoch!r}`. Expected a whole number of at least 0: "
+            "the epoch to start with. Leave it out to start with the first."
+        )
+
+
 def capped_epochs(epochs: int) -> int:
     """At most `keras.config.max_epochs()`, with a warning. That limit is for short trials."""
     return _capped("epochs", epochs, keras.config.max_epochs())
@@ -39,19 +59,17 @@ def _capped(name: str, value: Any, most: int | None) -> Any:
         return value
     warnings.warn(
         f"`{name}` is {most}: `keras.config` (or a Keras environment variable) limits it.",
-        stacklevel=5,
+        stacklevel=6,
     )
     return most
 
 
 def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """`None`, one callback, or callbacks nested in lists, as one list."""
+    """`None`, one callback, callbacks nested in lists, or a `CallbackList`, as one list."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        raise KerasdistError(
-            "Received a `keras.callbacks.CallbackList` as `callbacks`, which already belongs to a "
-            "model. Expected a list of callbacks. Pass the list inside it: "
-            "`callbacks=my_list.callbacks`."
-        )
+        # What Keras puts there by itself: `fit` has its own progress and history.
+        own = (keras.callbacks.ProgbarLogger, keras.callbacks.History)
+        callbacks = [c for c in callbacks.callbacks if type(c) not in own]
     found = [] if callbacks is None else keras.tree.flatten(callbacks)
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback):
@@ -143,6 +161,15 @@ def check_class_weight(class_weight: Any) -> None:
         raise KerasdistError(
             f"Received `class_weight={class_weight!r}`. Expected a dict of class numbers and "
             "weights of at least 0. Give for example `class_weight={0: 1.0, 1: 5.0}`."
+        )
+
+
+def check_weights(class_weight: Any, sample_weight: Any) -> None:
+    if class_weight is not None and sample_weight is not None:
+        raise KerasdistError(
+            "Received `class_weight` and `sample_weight` at the same time. Expected one of them, "
+            "as in Keras. Multiply each example's weight by that of its class, and pass "
+            "`sample_weight` alone."
         )
 
 

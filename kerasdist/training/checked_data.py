@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from kerasdist.data.augmentation import Augment, element_spec, first_batch
 from kerasdist.data.feed import Feed
+from kerasdist.data.forms.tf_datasets import has_examples
 from kerasdist.data.preparation import preparation
-from kerasdist.data.streams import Stream, open_stream
+from kerasdist.data.streams import KERAS_BATCH_SIZE, Stream, is_arrays, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
-from kerasdist.models import inspection, refusals
+from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
 from kerasdist.models.verdicts import state_rules
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
-
-DEFAULT_TEST_BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class CheckedData:
     feed: Feed
     findings: Findings
     rules: Mapping[int, str]
+    whole_reason: str = ""  # Why the model must run on whole batches; "" if it need not.
 
     @property
     def stream(self) -> Stream:
@@ -51,15 +52,24 @@ class DataChecker:
     shards: int
 
     def to_train(
-        self, source: DataSource, plan: Plan, *, seed: int, deterministic: bool
+        self,
+        source: DataSource,
+        plan: Plan,
+        *,
+        seed: int,
+        deterministic: bool,
+        chose_shards: bool = True,
     ) -> CheckedData:
-        """The data that `fit` trains on."""
+        """The data that `fit` trains on. `chose_shards`: the caller gave the number of shards."""
         model, augment = self.model, source.augment
         stream = self._opened(
-            source.data, batch_size=source.batch_size, shuffle=source.shuffle, seed=seed
+            source.data,
+            batch_size=source.batch_size,
+            shuffle=source.shuffle,
+            seed=seed,
+            steps=plan.steps_per_epoch,
         )
-        check_stream(stream, self.shards, plan, deterministic)
-        refusals.refuse_stateful(model, self.shards)
+        check_stream(stream, self.shards if chose_shards else 1, plan, deterministic)
         findings = self._inspected(
             stream,
             "data",
@@ -75,12 +85,16 @@ class DataChecker:
         feed = self._feed(
             stream, findings, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
         )
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, rules, self._whole_reason(findings))
 
     def to_validate(
         self, source: DataSource, plan: Plan, *, batch_size: int | None
     ) -> CheckedData | None:
-        """The data that `fit` validates on, if there is any. `batch_size` is the default."""
+        """The data that `fit` validates on, if there is any.
+
+        `batch_size` is that of the training, for data whose batches are not arrays: these follow
+        Keras.
+        """
         if source.validation_data is None:
             return None
         refusals.refuse_bypassed(self.model, "evaluate")
@@ -88,12 +102,15 @@ class DataChecker:
         checked = self.to_test(
             source.validation_data,
             name=name,
+            batch_size=_validation_batch_size(source),
             default_batch_size=batch_size,
+            steps=source.validation_steps,
             allow_nan=source.allow_nan,
         )
         if source.validation_steps is None:
             check_ends(checked.stream, name, "validation_steps")
-            check_readable(checked.stream, name, plan.epochs)
+            num_passes = sum(map(source.is_validated, range(plan.initial_epoch, plan.epochs)))
+            check_readable(checked.stream, name, num_passes)
         return checked
 
     def to_test(
@@ -103,6 +120,7 @@ class DataChecker:
         name: str,
         batch_size: int | None = None,
         default_batch_size: int | None = None,
+        steps: int | None = None,
         allow_nan: bool = False,
     ) -> CheckedData:
         """Data to compute metrics on."""
@@ -110,20 +128,25 @@ class DataChecker:
             data,
             batch_size=batch_size,
             name=name,
-            default_batch_size=default_batch_size or DEFAULT_TEST_BATCH_SIZE,
+            default_batch_size=default_batch_size or KERAS_BATCH_SIZE,
+            steps=steps,
         )
-        refusals.refuse_stateful(self.model, self.shards)
         findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
         rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
-        return CheckedData(self._feed(stream, findings, name, allow_nan=allow_nan), findings, rules)
+        feed = self._feed(stream, findings, name, allow_nan=allow_nan)
+        return CheckedData(feed, findings, rules, self._whole_reason(findings))
 
-    def to_predict(self, data: DataLike, *, batch_size: int | None) -> CheckedData:
+    def to_predict(
+        self, data: DataLike, *, batch_size: int | None, steps: int | None = None
+    ) -> CheckedData:
         """Data to compute outputs for, with or without targets."""
         stream = self._opened(
-            data, batch_size=batch_size, default_batch_size=DEFAULT_TEST_BATCH_SIZE
+            data, batch_size=batch_size, default_batch_size=KERAS_BATCH_SIZE, steps=steps
         )
-        refusals.refuse_stateful(self.model, self.shards)
-        findings = inspection.build_for_prediction(self.model, stream.element_spec)
+        if pure.overrides(self.model, "predict_step"):
+            findings = self._inspected_own(stream, "predict_step")
+        else:
+            findings = inspection.build_for_prediction(self.model, stream.element_spec)
         rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
@@ -131,7 +154,20 @@ class DataChecker:
         )
         feed = Feed(stream, prepare=prepare)
         self.stack.callback(feed.close)
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, rules, self._whole_reason(findings))
+
+    def _whole_reason(self, findings: Findings) -> str:
+        own = "" if findings.own_step is None else findings.own_step.must_be_whole
+        return own or refusals.stateful_reason(self.model)
+
+    def _inspected_own(
+        self, stream: Stream, method: str, augment: Augment | None = None
+    ) -> Findings:
+        """Traces a step that the model's class overrides."""
+        spec = element_spec(stream, augment)
+        return inspection.inspect_own(
+            self.model, method, spec, lambda: first_batch(stream, augment), self.shards
+        )
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -154,8 +190,11 @@ class DataChecker:
             raise KerasdistError(
                 f"`{name}` has no batches. Expected at least one. Check how the data is read."
             )
-        model = self.model
-        findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
+        model, method = self.model, "train_step" if to_train else "test_step"
+        if pure.overrides(model, method):
+            findings = self._inspected_own(stream, method, augment)
+        else:
+            findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
         if stream.arrays is not None:
             check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
         return findings
@@ -186,6 +225,15 @@ class DataChecker:
         return feed
 
 
+def _validation_batch_size(source: DataSource) -> int | None:
+    """Keras's: `validation_batch_size`, or the training's, if the data has no batches yet."""
+    if source.validation_batch_size is not None:
+        return source.validation_batch_size
+    data = source.validation_data
+    is_examples = isinstance(data, tf.data.Dataset) and has_examples(data)
+    return source.batch_size if is_examples or is_arrays(data) else None
+
+
 def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -> None:
     """What the form of the data rules out."""
     if stream.batch_size is not None and shards > stream.batch_size:
@@ -195,7 +243,7 @@ def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -
         )
     if plan.steps is None and plan.steps_per_epoch is None:
         check_ends(stream, "data", "steps_per_epoch")
-        check_readable(stream, "data", plan.epochs)
+        check_readable(stream, "data", plan.num_passes)
     if deterministic and stream.num_threads > 1:
         raise KerasdistError(
             f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "

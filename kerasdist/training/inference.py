@@ -1,17 +1,20 @@
-"""One evaluation or prediction, from its options to its results."""
+"""`evaluate` and `predict`, from their arguments to their results."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-from kerasdist.devices.placement import Placement
+from kerasdist.data.feed import Feed
+from kerasdist.devices.placement import Placement, place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
+from kerasdist.errors import KerasdistError
 from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
@@ -19,7 +22,116 @@ from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.validation import outputs, test
-from kerasdist.training.options import CallbackLike, DataLike, PathLike
+from kerasdist.training.keras_arguments import packing
+from kerasdist.training.keras_arguments.hints import check_model, with_hints
+from kerasdist.training.keras_arguments.verbosity import checked_verbose
+from kerasdist.training.options import CallbackLike, DataLike, DeviceLike, PathLike
+from kerasdist.training.progress.bar import number
+
+
+@with_hints
+def evaluate(
+    model_or_run: keras.Model | PathLike,
+    x: DataLike | None = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: int | str = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: CallbackLike | None = None,
+    return_dict: bool = True,
+    *,
+    data: DataLike | None = None,
+    devices: DeviceLike = "auto",
+    allow_nan: bool = False,
+) -> dict[str, Any]:
+    """Computes the exact loss and metrics over all of `data`, on any number of devices.
+
+    Args:
+        model_or_run: A compiled `keras.Model`, a `kerasdist.Model`, or the folder of a finished
+            run (for its other models see `kerasdist.load`).
+        x: Data in any form that `fit` takes. Without `y`, a tuple is `(x, y[, sample_weight])`.
+        y: The targets, if `x` is arrays.
+        batch_size: Examples per batch, over all devices, for data that is not batched yet. Default:
+            32, or for arrays with `steps` as many as make that many batches.
+        verbose: 1 and 2 print a line with the results. 0 and "auto" are silent.
+        sample_weight: The weight of each example, if `x` is arrays.
+        steps: How many batches. Default: all.
+        callbacks: A Keras callback, or a list of them. Their `on_test_*` hooks are called.
+        return_dict: Only True: the result is always a dict.
+        data: The same as `x`.
+        devices: As in `fit`.
+        allow_nan: As in `fit`.
+
+    Returns:
+        A dict of floats by name.
+
+    Example:
+        >>> import keras, numpy as np, kerasdist
+        >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
+        >>> model.compile(loss="mse", optimizer="sgd")
+        >>> kerasdist.evaluate(model, np.ones((3, 2)), np.ones((3, 1)))
+        {'loss': 1.0}
+    """
+    check_model(model_or_run, "evaluate")
+    if not return_dict:
+        raise KerasdistError(
+            "Received `return_dict=False`. Expected True: `kerasdist.evaluate` returns a dict of "
+            "names and values. Read a value by its name: `kerasdist.evaluate(...)['loss']`."
+        )
+    data = packing.packed(x, y, sample_weight, data=data)
+    options = TestOptions.checked(
+        batch_size=batch_size,
+        steps=steps,
+        allow_nan=allow_nan,
+        callbacks=callbacks,
+        verbose=verbose,
+    )
+    refusals.refuse_scope()
+    return _evaluate(model_or_run, data, options, place(devices))
+
+
+@with_hints
+def predict(
+    model_or_run: keras.Model | PathLike,
+    x: DataLike | None = None,
+    batch_size: int | None = None,
+    verbose: int | str = "auto",
+    steps: int | None = None,
+    callbacks: CallbackLike | None = None,
+    *,
+    data: DataLike | None = None,
+    devices: DeviceLike = "auto",
+) -> Any:
+    """Computes the model's outputs for all of `data`, in the same order.
+
+    Args:
+        model_or_run: A `keras.Model`, compiled or not, or the folder of a finished run.
+        x: Data in any form that `fit` takes, with or without targets. A tuple is
+            `(x, y[, sample_weight])`, a list is several inputs.
+        batch_size: As in `evaluate`.
+        verbose: 1 and 2 print a line at the end. 0 and "auto" are silent.
+        steps: How many batches. Default: all.
+        callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
+        data: The same as `x`.
+        devices: As in `fit`.
+
+    Returns:
+        Arrays in the structure of the model's outputs.
+
+    Example:
+        >>> import keras, numpy as np, kerasdist
+        >>> model = keras.Sequential([keras.layers.Rescaling(2.0)])
+        >>> kerasdist.predict(model, np.array([[1.0], [3.0]])).tolist()
+        [[2.0], [6.0]]
+    """
+    check_model(model_or_run, "predict")
+    data = packing.packed(x, None, None, data=data)
+    options = TestOptions.checked(
+        batch_size=batch_size, steps=steps, callbacks=callbacks, verbose=verbose
+    )
+    refusals.refuse_scope()
+    return _predict(model_or_run, data, options, place(devices))
 
 
 @dataclass(frozen=True)
@@ -30,6 +142,7 @@ class TestOptions:
     steps: int | None = None
     allow_nan: bool = False
     callbacks: Sequence[keras.callbacks.Callback] = ()
+    verbose: int | str = 0
 
     @classmethod
     def checked(
@@ -39,19 +152,32 @@ class TestOptions:
         steps: int | None,
         callbacks: CallbackLike | None,
         allow_nan: bool = False,
+        verbose: int | str = 0,
     ) -> TestOptions:
         arguments.check_counts(steps=steps)
         steps = arguments.capped_steps("steps", steps)
-        return cls(batch_size, steps, allow_nan, arguments.as_callbacks(callbacks))
+        level = checked_verbose(verbose)
+        return cls(batch_size, steps, allow_nan, arguments.as_callbacks(callbacks), level)
+
+    def tell(self, feed: Feed, began: float, logs: Mapping[str, Any], placement: Placement) -> None:
+        """Prints one line, in the words of Keras's `verbose=2`. "auto" is silent here."""
+        if not isinstance(self.verbose, int) or not self.verbose or not placement.is_chief:
+            return
+        seconds, done = time.perf_counter() - began, feed.position
+        each = f"{1000 * seconds / max(done, 1):.0f}ms/step"
+        total = self.steps or feed.stream.num_batches or done
+        values = "".join(f" - {name}: {number(value)}" for name, value in logs.items())
+        print(f"{done}/{total} - {seconds:.0f}s - {each}{values}", flush=True)
 
 
-def evaluate_model(
+def _evaluate(
     model_or_run: keras.Model | PathLike,
     data: DataLike,
     options: TestOptions,
     placement: Placement,
 ) -> dict[str, Any]:
     """Loss and metrics over `data`."""
+    began = time.perf_counter()
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         ensure_compiled(model)
@@ -59,7 +185,11 @@ def evaluate_model(
         refusals.refuse_bypassed(model, "evaluate")
         checker = DataChecker(stack, model, placement, placement.num_replicas)
         checked = checker.to_test(
-            data, name="data", batch_size=options.batch_size, allow_nan=options.allow_nan
+            data,
+            name="data",
+            batch_size=options.batch_size,
+            steps=options.steps,
+            allow_nan=options.allow_nan,
         )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
@@ -68,36 +198,45 @@ def evaluate_model(
         hooks = _hooks(engine, checked, options)
         logs = test(engine, checked.feed, options.steps, hooks, use_ema=False)
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
+        options.tell(checked.feed, began, logs, placement)
         return logs
 
 
-def predict_with(
+def _predict(
     model_or_run: keras.Model | PathLike,
     data: DataLike,
     options: TestOptions,
     placement: Placement,
 ) -> Any:
     """The model's outputs for `data`, in its order."""
+    began = time.perf_counter()
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
-        refusals.refuse_bypassed(model, "predict", "predict_step")
+        refusals.refuse_bypassed(model, "predict")
         checker = DataChecker(stack, model, placement, placement.num_replicas)
-        checked = checker.to_predict(data, batch_size=options.batch_size)
+        checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked)
         stack.callback(engine.close)
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
+        options.tell(checked.feed, began, {}, placement)
         return found
 
 
 def _engine(model: keras.Model, placement: Placement, checked: CheckedData) -> Engine:
+    own = checked.findings.own_step
+    if checked.whole_reason and placement.num_replicas > 1:
+        if placement.workers is not None:
+            refusals.refuse_whole_batch(model, checked.whole_reason)
+        placement = placement.alone()
     settings = Settings(
         shards=placement.num_replicas,
         gather_metrics=checked.findings.gather_metrics,
         num_test_denominators=checked.findings.num_denominators,
         test_state_rules=checked.rules,
+        own_steps={} if own is None else {own.method: own},
     )
     return Engine(model, placement, settings)
 
@@ -105,4 +244,6 @@ def _engine(model: keras.Model, placement: Placement, checked: CheckedData) -> E
 def _hooks(engine: Engine, checked: CheckedData, options: TestOptions) -> Hooks:
     """Callbacks that are told what Keras tells them in `evaluate` and `predict`."""
     steps = options.steps or checked.stream.num_batches
-    return Hooks(engine, options.callbacks, has_history=False, verbose=0, epochs=1, steps=steps)
+    return Hooks(
+        engine, options.callbacks, has_history=False, verbose=options.verbose, epochs=1, steps=steps
+    )

@@ -26,7 +26,9 @@ def fresh_seed(model: ModelOrBuilder) -> int:
     if not isinstance(model, keras.Model):
         return random.randrange(2**31)
     optimizer = getattr(model, "optimizer", None)
-    steps = 0 if optimizer is None else int(optimizer.iterations.numpy())
+    steps = pure.num_own_steps(model)
+    if steps is None:
+        steps = 0 if optimizer is None else int(optimizer.iterations.numpy())
     digest = hashlib.sha256(repr((random.getstate(), steps)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 

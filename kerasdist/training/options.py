@@ -58,22 +58,34 @@ class DataSource:
 
     data: DataLike
     batch_size: int | None = None
-    shuffle: bool | int = True
+    shuffle: bool | int | str = True
     augment: Callable[..., Any] | None = None
     class_weight: dict[int, float] | None = None
     allow_nan: bool = False
     validation_data: DataLike | None = None
     validation_steps: int | None = None
+    validation_batch_size: int | None = None
+    validation_freq: int | Sequence[int] = 1
 
     @classmethod
     def checked(cls, data: DataLike, **options: Any) -> DataSource:
         source = cls(data, **options)
-        arguments.check_counts(validation_steps=source.validation_steps)
+        arguments.check_counts(
+            validation_steps=source.validation_steps,
+            validation_batch_size=source.validation_batch_size,
+        )
         arguments.check_class_weight(source.class_weight)
+        arguments.check_frequency(source.validation_freq)
         if source.validation_data is None:
             return source
         steps = arguments.capped_steps("validation_steps", source.validation_steps)
         return cls(data, **{**options, "validation_steps": steps})
+
+    def is_validated(self, epoch: int) -> bool:
+        """Whether there is a validation after an epoch, counted from 0."""
+        number, frequency = epoch + 1, self.validation_freq
+        is_due = number % frequency == 0 if isinstance(frequency, int) else number in frequency
+        return self.validation_data is not None and is_due
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,7 @@ class StepOptions:
     ema: float | None = None
     seed: int | None = None
     on_nan: str = "stop"
+    sync_batch_norm: bool = False
 
     @classmethod
     def checked(cls, *, jit: bool | str = "auto", **options: Any) -> StepOptions:
@@ -173,3 +186,4 @@ class TrainingOptions:
     keeping: RunOptions
     watching: WatchOptions
     callbacks: Sequence[keras.callbacks.Callback] = ()
+    verbose: int | str = 0  # As callbacks see it in `params`.

@@ -35,6 +35,15 @@ class Prepared:
     shards: int
     seed: int
     jit: Jit
+    whole_reason: str = ""  # Why the model runs on whole batches, on one device.
+    synchronizes: bool = False  # Whether layers take statistics over all replicas.
+
+    @property
+    def steps_shards(self) -> int:
+        """Into how many shards a step cuts its batch: no more than layers allow."""
+        if self.whole_reason:
+            return 1
+        return self.placement.num_replicas if self.synchronizes else self.shards
 
 
 def prepare(
@@ -58,14 +67,28 @@ def prepare(
     refusals.refuse_bypassed(model, "fit")
     check_precision(model, source.precision)
     checker = DataChecker(stack, model, placement, shards)
-    data = checker.to_train(options.data, options.plan, seed=seed, deterministic=step.deterministic)
+    data = checker.to_train(
+        options.data,
+        options.plan,
+        seed=seed,
+        deterministic=step.deterministic,
+        chose_shards=step.shards is not None,
+    )
     size = data.stream.batch_size
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
+    reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
+    synchronizes = step.sync_batch_norm or pure.synchronizes(model)
+    if synchronizes and step.deterministic and not reason:
+        reason = "it takes statistics over whole batches, and must have the same bits everywhere"
+    if reason and shards > 1:
+        if placement.workers is not None:
+            refusals.refuse_whole_batch(model, reason)
+        placement = placement.alone()
     jit = decide(step.jit, model, placement, deterministic=step.deterministic)
-    return Prepared(model, data, validation, placement, shards, seed, jit)
+    return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
@@ -76,8 +99,9 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         step.deterministic and prepared.placement.is_gpu
     )
     of_validation = data.findings if validation is None else validation.findings
+    own = [data.findings.own_step, None if validation is None else validation.findings.own_step]
     return Settings(
-        shards=prepared.shards,
+        shards=prepared.steps_shards,
         seed=prepared.seed,
         deterministic=step.deterministic,
         clip_norm=step.clip_norm,
@@ -92,7 +116,22 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
         state_rules=data.rules,
         test_state_rules={} if validation is None else validation.rules,
+        synchronizes=prepared.synchronizes,
+        synchronizes_all=step.sync_batch_norm,
+        own_steps={plan.method: plan for plan in own if plan is not None},
     )
+
+
+def _chosen(options: TrainingOptions) -> dict[str, Any]:
+    """Arguments that decide about the weights, if they are given. Older runs do not have them."""
+    found: dict[str, Any] = {}
+    if options.plan.initial_epoch:
+        found["initial_epoch"] = options.plan.initial_epoch
+    if options.data.class_weight:
+        # As text: the keys of a dict become text in a checkpoint's JSON.
+        weights = {int(label): float(w) for label, w in options.data.class_weight.items()}
+        found["class_weight"] = str(sorted(weights.items()))
+    return found
 
 
 def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]:
@@ -113,5 +152,6 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         "ema": step.ema,
         "steps_per_epoch": options.plan.steps_per_epoch,
         "shuffle": options.data.shuffle,
+        **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
     }

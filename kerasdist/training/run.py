@@ -174,7 +174,7 @@ class KeptRun:
 
     def note_raw_weights(self, model: keras.Model) -> None:
         """Keeps the hash of the weights before an optimizer with `use_ema` replaces them."""
-        if pure.loss_scale(model.optimizer)[0].use_ema:
+        if model.optimizer is not None and pure.loss_scale(model.optimizer)[0].use_ema:
             self._raw_digest = weights_sha256(model)
 
     def write_page(self) -> None:
@@ -214,7 +214,8 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         return NoRun()
     folder = keeping.folder
     if folder is None:
-        size, seed = options.data.batch_size, prepared.seed
+        stream, seed = prepared.data.stream, prepared.seed
+        size = options.data.batch_size or (None if stream.arrays is None else stream.batch_size)
         config = {"kerasdist": __version__, "batch_size": size, "seed": seed}
         folder = RunFolder(keeping.run_dir, config, resume=keeping.resume)
     stack.enter_context(RunLock(folder.path))

@@ -51,11 +51,16 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
         watch = Watch(options.watching, run)
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
-        engine = Engine(prepared.model, placement, preparation.settings(options, prepared))
+        settings = preparation.settings(options, prepared)
+        engine = Engine(prepared.model, prepared.placement, settings)
         stack.callback(engine.close)
         plan = options.plan.over(prepared.data.stream.num_batches)
         hooks = Hooks(
-            engine, options.callbacks, epochs=plan.epochs, steps=plan.epoch_steps, verbose=0
+            engine,
+            options.callbacks,
+            epochs=plan.epochs,
+            steps=plan.epoch_steps,
+            verbose=options.verbose,
         )
         loop = Loop(engine, prepared.data.feed, plan, hooks, run, watch, on_nan=options.step.on_nan)
         _announce(options, prepared, run)
@@ -65,7 +70,9 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
             loop.begin(saved)
             while loop.has_epochs_left():
                 logs = loop.train_epoch()
-                loop.end_epoch(logs | _validate(options, prepared, engine, hooks, watch))
+                if options.data.is_validated(loop.at.epoch):
+                    logs |= _validate(options, prepared, engine, hooks, watch)
+                loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
         return _finish(options, engine, run, loop, hooks, watch)
 
@@ -82,9 +89,21 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             source=run.dataset,
         )
         reporter.say("\n".join(lines))
-    note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    note = None
+    if not options.step.sync_batch_norm:
+        note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    if prepared.whole_reason and prepared.shards > 1:
+        titles = prepared.placement.titles
+        note = refusals.whole_batch_note(prepared.model, prepared.whole_reason, titles)
     if note is not None:
         reporter.say(note)
+
+
+def _can_be_best(options: TrainingOptions, logs: dict[str, Any]) -> bool:
+    """Epochs between two validations do not have the value that decides which one is best."""
+    if options.data.validation_data is None or any(name.startswith("val_") for name in logs):
+        return True
+    return options.keeping.monitor in logs
 
 
 def _validate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kerasdist.cli import fit_arguments, options
+from kerasdist.cli import fit_arguments, options, script_arguments
 from kerasdist.cli.parser import Option, Options
 from kerasdist.devices import cluster
 from kerasdist.devices.launcher import Start, supervise
@@ -13,6 +13,7 @@ from kerasdist.devices.ports import check_own_port
 from kerasdist.errors import KerasdistError
 
 _USAGE = "kerasdist launch [options] fit RECIPE"
+_USAGE_OF_RUN = "kerasdist launch [options] run SCRIPT"
 
 
 def _at_least(least: int, what: str = "a whole number") -> dict[str, Any]:
@@ -52,19 +53,22 @@ LAUNCH_OPTIONS: Options = {
 
 
 def launch(argv: list[str]) -> int:
-    """`kerasdist launch [options] fit RECIPE [options]`."""
+    """`kerasdist launch [options] fit RECIPE [options]`, or `run SCRIPT` in place of `fit`."""
     own, command = _split(argv)
     values = options.parse_options(LAUNCH_OPTIONS, own, _USAGE)
-    if not command or command[0] != "fit":
+    if not command or command[0] not in ("fit", "run"):
         received = repr(command[0]) if command else "no command"
         raise KerasdistError(
-            f"Received {received} to launch. Expected `{_USAGE}`. Only `fit` runs on several "
-            "workers: put it after the options of launch."
+            f"Received {received} to launch. Expected `{_USAGE}` or `{_USAGE_OF_RUN}`. Only `fit` "
+            "and `run` use several workers: put one of them after the options of launch."
         )
     start = _start_of(values)
     # Checked here, so that a mistake is printed once and not by every worker.
-    parsed = fit_arguments.parse_fit(command[1:], "kerasdist fit")
-    return supervise(start, command[1:], parsed.run["devices"], values["max_restarts"])
+    if command[0] == "fit":
+        devices = fit_arguments.parse_fit(command[1:], "kerasdist fit").run["devices"]
+    else:
+        devices = script_arguments.parse_run(command[1:]).options["devices"]
+    return supervise(start, command, devices, values["max_restarts"])
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

@@ -18,6 +18,9 @@ from kerasdist.devices.placement import Share
 # sliced by a thread while a step runs.
 MAX_BATCH_BYTES = 2**18
 
+# `shuffle="batch"`: as in Keras, batches keep their rows and their order, rows change places.
+WITHIN_BATCHES = "batch"
+
 
 class ArrayStream(TensorStream):
     """Batches of arrays. Each batch is a range of the pass's order: any of them opens at once."""
@@ -26,11 +29,11 @@ class ArrayStream(TensorStream):
     num_batches: int
     num_examples: int
 
-    def __init__(self, data: Any, batch_size: int, shuffle: bool, seed: int, name: str):
+    def __init__(self, data: Any, batch_size: int, shuffle: bool | str, seed: int, name: str):
         self.arrays = as_arrays(data, f"`{name}`")
         self._plan(count_examples(self.arrays, f"`{name}`"), batch_size, shuffle, seed)
 
-    def _plan(self, num_examples: int, batch_size: int, shuffle: bool, seed: int) -> None:
+    def _plan(self, num_examples: int, batch_size: int, shuffle: bool | str, seed: int) -> None:
         self.num_examples = num_examples
         self.batch_size = batch_size
         self.num_batches = -(-num_examples // batch_size)
@@ -91,7 +94,10 @@ class ArrayStream(TensorStream):
         return tf.nest.map_structure(tf.convert_to_tensor, self.arrays)
 
     def _order(self, epoch: int) -> np.ndarray:
-        return shuffled_order(self._seed, epoch, self.num_examples)
+        order = shuffled_order(self._seed, epoch, self.num_examples)
+        if self._shuffle == WITHIN_BATCHES:
+            return np.lexsort((order, np.arange(self.num_examples) // self.batch_size))
+        return order
 
     def _slice(
         self, first: tf.Tensor, end: tf.Tensor, own_first: tf.Tensor, own_end: tf.Tensor

@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.introspection import overrides
-from kerasdist.models.pure.patches import Shard, Tensors, tracing
+from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.variables import Parts, is_seed
 
 # Values of the trainable variables, the other variables and the seed generators.

@@ -47,6 +47,11 @@ def compilation(model: keras.Model) -> tuple[Any, Any]:
     return model._compile_loss, model.optimizer
 
 
+def in_order(model: keras.Model, logs: dict[str, Any]) -> Any:
+    """What `evaluate` returns without `return_dict`: a list in the metrics' order, or one value."""
+    return model._flatten_metrics_in_order(logs)
+
+
 def adds_up(metric: keras.metrics.Metric) -> bool:
     """Whether a compiled metric's state over a batch is the sum of its states over the shards.
 

@@ -27,6 +27,20 @@ _STATE: dict[type, tuple[str, ...]] = {
 }
 
 
+# Ends the key of a list of numbers in a checkpoint. Other lists have a key for each array.
+_NUMBERS = "numbers"
+
+
+class Remembering(keras.callbacks.Callback):
+    """A callback of kerasdist that says itself what checkpoints keep of it.
+
+    Attributes:
+        remembered: Names of attributes or properties. Each is a number or a list of arrays.
+    """
+
+    remembered: tuple[str, ...] = ()
+
+
 # These write files. Of several workers, only the chief does.
 _WRITERS = (
     keras.callbacks.CSVLogger,
@@ -53,7 +67,11 @@ class Hooks:
         self._engine = engine
         is_chief = engine.placement.is_chief
         self._is_shared = bool(callbacks) and engine.placement.workers is not None
-        self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
+        # With their numbers in the whole list, which checkpoints know them by.
+        self._numbered = {
+            i: c for i, c in enumerate(callbacks) if is_chief or not isinstance(c, _WRITERS)
+        }
+        self._callbacks = list(self._numbered.values())
         self.history = keras.callbacks.History()
         # A list with a history becomes `model.history`: in Keras, only `fit` does that.
         members = [*self._callbacks, self.history] if has_history else self._callbacks
@@ -63,7 +81,7 @@ class Hooks:
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
         self.every_predict_batch = any(pure.wants_batches(c, "predict") for c in callbacks)
         self._begun: tuple[str, int] | None = None
-        self._at_begin: list[dict[str, Any]] = [dict(vars(c)) for c in self._callbacks]
+        self._at_begin = {i: _copied(vars(c)) for i, c in self._numbered.items()}
 
     @property
     def stop(self) -> bool:
@@ -108,39 +126,52 @@ class Hooks:
         """What callbacks remember between epochs, as arrays (a best value can be infinite)."""
         arrays = {}
         for i, name, value in self._remembered():
-            values = value if isinstance(value, list) else [value]
-            for j, item in enumerate(values):
-                suffix = f"/{j:04d}" if isinstance(value, list) else ""
-                arrays[f"callbacks/{i}/{name}{suffix}"] = np.asarray(item)
+            key = f"callbacks/{i}/{name}"
+            if _is_numbers(value):
+                arrays[f"{key}/{_NUMBERS}"] = np.asarray(value)
+            elif isinstance(value, list):
+                arrays |= {f"{key}/{j:04d}": np.asarray(item) for j, item in enumerate(value)}
+            else:
+                arrays[key] = np.asarray(value)
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restores `state`. Call it after `on_train_begin`, which resets it."""
-        lists: dict[tuple[int, str], list[np.ndarray]] = {}
+        lists: dict[tuple[int, str], list[Any]] = {}
         for key in sorted(k for k in arrays if k.startswith("callbacks/")):
             _, number, name, *item = key.split("/")
-            if int(number) >= len(self._callbacks):
+            if int(number) not in self._numbered:
                 continue
-            if item:
-                lists.setdefault((int(number), name), []).append(arrays[key])
+            if not item:
+                setattr(self._numbered[int(number)], name, arrays[key].item())
+            elif item == [_NUMBERS]:
+                lists[int(number), name] = arrays[key].tolist()
             else:
-                setattr(self._callbacks[int(number)], name, arrays[key].item())
+                lists.setdefault((int(number), name), []).append(arrays[key])
         for (i, name), values in lists.items():
-            setattr(self._callbacks[i], name, values)
+            current = getattr(self._numbered[i], name, None)
+            if isinstance(current, list) and name in vars(self._numbered[i]):
+                current[:] = values  # Somebody else may hold this list.
+            else:
+                setattr(self._numbered[i], name, values)
 
     def _remembered(self) -> Iterator[tuple[int, str, Any]]:
-        for i, callback in enumerate(self._callbacks):
+        for i, callback in self._numbered.items():
             # Of a custom callback: the numbers that the training changed. Others are settings.
             own = tuple(
                 name
                 for name, value in vars(callback).items()
                 if name != "params" and not _same(value, self._at_begin[i].get(name))
             )
-            known = (names for kind, names in _STATE.items() if isinstance(callback, kind))
-            for name in next(known, own):
+            known = [names for kind, names in _STATE.items() if isinstance(callback, kind)]
+            if isinstance(callback, Remembering):
+                known = [callback.remembered]
+            for name in known[0] if known else own:
                 value = getattr(callback, name, None)
-                if isinstance(value, (bool, int, float, np.number)) or (
-                    isinstance(value, list) and value and isinstance(value[0], np.ndarray)
+                if (
+                    isinstance(value, (bool, int, float, np.number))
+                    or _is_numbers(value)
+                    or (isinstance(value, list) and value and isinstance(value[0], np.ndarray))
                 ):
                     yield i, name, value
 
@@ -159,8 +190,24 @@ class Hooks:
         return bool(watchers)
 
 
+def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a callback, with copies of its lists of numbers: it may append to them."""
+    return {k: list(v) if isinstance(v, list) else v for k, v in attributes.items()}
+
+
 def _same(value: Any, other: Any) -> bool:
-    return value is other or (isinstance(value, (bool, int, float, str)) and value == other)
+    is_plain = isinstance(value, (bool, int, float, str)) or _is_numbers(value)
+    return value is other or (is_plain and value == other)
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether it is a list of numbers of one type, such as the losses of all epochs."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and type(value[0]) in (bool, int, float)
+        and all(type(item) is type(value[0]) for item in value)
+    )
 
 
 def _keep_epochs(path: Path, separator: str, epoch: int) -> None:

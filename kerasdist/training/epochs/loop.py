@@ -63,8 +63,12 @@ class Loop:
         model.history = self._hooks.history
         self._hooks.call("on_train_begin")
         if saved is None:
-            self.at.epoch = pure.initial_epoch(model)
-            self._feed.open(self._plan.pass_of(self.at.epoch))
+            restored = pure.initial_epoch(model)  # By `BackupAndRestore`.
+            self.at.epoch = restored or self._plan.initial_epoch
+            # Where the order depends on (seed, epoch), a given first epoch has its own order. Other
+            # data starts with its first pass, as in Keras.
+            is_ordered = self._feed.stream.arrays is not None
+            self._feed.open(self._plan.pass_of(self.at.epoch) if restored or is_ordered else 0)
         else:
             self._hooks.restore(saved.arrays)
             self._hooks.history.history = saved.meta["history"]
@@ -87,13 +91,14 @@ class Loop:
         self._watch.reporter.metrics(logs)
         return logs
 
-    def end_epoch(self, logs: dict[str, Any]) -> None:
+    def end_epoch(self, logs: dict[str, Any], *, can_be_best: bool = True) -> None:
         """Logs an epoch, keeps the best model, calls the callbacks, saves."""
         at = self.at
         at.logs = logs
         epochs = None if self._plan.steps else self._plan.epochs
         self._watch.epoch(at.step, at.epoch, epochs, logs, at.learning_rate)
-        if at.in_epoch:  # The loss of an epoch without steps is 0: it would be the best.
+        # The loss of an epoch without steps is 0: it would be the best.
+        if at.in_epoch and can_be_best:
             self._run.keep_best(self._engine, logs)
         self._hooks.call("on_epoch_end", at.epoch, dict(logs))
         at.epoch += 1
@@ -110,7 +115,8 @@ class Loop:
         # Keras: `use_ema` puts the averages into the caller's model. Checkpoints, and the hash of
         # the weights, keep the raw ones.
         self._run.note_raw_weights(model)
-        model.optimizer.finalize_variable_values(model.trainable_variables)
+        if model.optimizer is not None:
+            model.optimizer.finalize_variable_values(model.trainable_variables)
         state.refresh("trainable")
         self._hooks.call("on_train_end", dict(self.at.logs))
 

@@ -16,6 +16,7 @@ from kerasdist.training import arguments
 class Plan:
     """How long to train.
 
+    As in Keras, `epochs` is the epoch to end with, counted from 0, also after an `initial_epoch`.
     `steps`, if given, decides instead of `epochs`. `num_batches` is the length of one pass over the
     data, if it is known.
 
@@ -30,17 +31,32 @@ class Plan:
     steps_per_epoch: int | None = None
     num_batches: int | None = None
     max_epochs: int | None = None
+    initial_epoch: int = 0
 
     @classmethod
-    def checked(cls, *, epochs: int, steps: int | None, steps_per_epoch: int | None) -> Plan:
+    def checked(
+        cls,
+        *,
+        epochs: int,
+        steps: int | None,
+        steps_per_epoch: int | None,
+        initial_epoch: int = 0,
+    ) -> Plan:
         """Checks the numbers, and applies the limits of `keras.config`."""
         arguments.check_counts(epochs=epochs, steps=steps, steps_per_epoch=steps_per_epoch)
+        arguments.check_initial_epoch(initial_epoch)
         return cls(
             arguments.capped_epochs(epochs),
             steps,
             arguments.capped_steps("steps_per_epoch", steps_per_epoch),
             max_epochs=keras.config.max_epochs(),
+            initial_epoch=initial_epoch,
         )
+
+    @property
+    def num_passes(self) -> int:
+        """How many epochs are left to train at the start."""
+        return max(self.epochs - self.initial_epoch, 0)
 
     def over(self, num_batches: int | None) -> Plan:
         """The same plan for data with `num_batches` batches."""

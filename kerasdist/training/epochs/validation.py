@@ -66,7 +66,7 @@ def test(
             if show is not None:
                 show(done, total)
             if hooks.every_test_batch and outcome.num_steps:
-                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+                hooks.batch("on_test_batch_end", done - 1, metric_results(engine, "test_step"))
                 if engine.model.stop_evaluating:  # A callback asks to stop.
                     break
             if outcome.status == END_OF_DATA and feed.is_over():
@@ -74,7 +74,7 @@ def test(
                 break
     except tf.errors.OpError as error:
         raise translate(error) or error from None
-    logs = metric_results(engine)
+    logs = metric_results(engine, "test_step")
     hooks.call("on_test_end", dict(logs))
     return logs
 
@@ -132,9 +132,27 @@ def reset_metrics(engine: Engine) -> None:
     engine.state.refresh("metrics")
 
 
-def metric_results(engine: Engine) -> dict[str, Any]:
-    """The loss and the metrics so far, as floats."""
+def metric_results(engine: Engine, method: str = "train_step") -> dict[str, Any]:
+    """The loss and the metrics so far, as floats.
+
+    Of a step that the model's class overrides, these are the values that it returned last. As in
+    Keras, values with the names of the model's metrics come from these.
+    """
     engine.state.write_back("metrics")
     model = engine.model
-    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    results: dict[str, Any]
+    if method not in engine.settings.own_steps:
+        results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    elif not engine.settings.own_steps[method].needs_logs:
+        results = model.get_metrics_result()
+    else:
+        results = _flat(engine.last_logs(method))
     return {name: as_number(fetched(value)) for name, value in results.items()}
+
+
+def _flat(logs: Any) -> dict[str, Any]:
+    """The values of nested dicts by their innermost names, as Keras shows them."""
+    found: dict[str, Any] = {}
+    for name, value in (logs or {}).items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found

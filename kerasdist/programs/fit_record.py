@@ -1,0 +1,104 @@
+"""What a fit of a script is, told from its arguments: two starts of the script must agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from kerasdist.runs.trained_model import weights_sha256
+
+# Arguments of `fit` that are told by their value.
+_PLAIN = (
+    "batch_size",
+    "epochs",
+    "validation_split",
+    "shuffle",
+    "class_weight",
+    "initial_epoch",
+    "steps_per_epoch",
+    "validation_steps",
+    "validation_batch_size",
+    "validation_freq",
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One fit of a script.
+
+    Attributes:
+        settings: What must be the same when the script is started again. The checkpoints compare
+            the model and the data besides.
+        start: A hash of the weights before the fit; None if the model is not built yet.
+    """
+
+    settings: Mapping[str, Any]
+    start: str | None
+
+    @classmethod
+    def of(cls, model: keras.Model, given: Mapping[str, Any]) -> Record:
+        callbacks = given["callbacks"]
+        callbacks = getattr(callbacks, "callbacks", callbacks)
+        settings = {
+            "model": type(model).__name__,
+            **{name: given[name] for name in _PLAIN},
+            "has_validation_data": given["validation_data"] is not None,
+            "callbacks": [type(c).__name__ for c in keras.tree.flatten(callbacks or [])],
+            "optimizer": _config(getattr(model, "optimizer", None)),
+            "loss": _config(getattr(model, "loss", None)),
+        }
+        plain = json.loads(_without_addresses(json.dumps(settings, default=str)))
+        return cls(plain, weights_sha256(model) if model.built and model.weights else None)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Record:
+        return cls(content["settings"], content["start"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"settings": self.settings, "start": self.start}
+
+
+def differences(earlier: Record, now: Record, *, may_add_epochs: bool) -> list[str]:
+    """The settings that differ. With `may_add_epochs`, a larger number of epochs is no difference.
+
+    Example:
+        >>> earlier, now = Record({"epochs": 2}, None), Record({"epochs": 1}, None)
+        >>> differences(earlier, now, may_add_epochs=True)
+        ['epochs was 2 and is 1']
+    """
+    found = []
+    for name in sorted({*earlier.settings, *now.settings}):
+        was: Any = earlier.settings.get(name)
+        is_now: Any = now.settings.get(name)
+        if was == is_now or (name == "epochs" and may_add_epochs and is_now > was):
+            continue
+        found += _told(name, was, is_now)
+    return found
+
+
+def _told(name: str, was: Any, is_now: Any) -> list[str]:
+    if isinstance(was, dict) and isinstance(is_now, dict):
+        keys = [key for key in {**was, **is_now} if was.get(key) != is_now.get(key)]
+        return [f"{name} {key} was {was.get(key)!r} and is {is_now.get(key)!r}" for key in keys]
+    return [f"{name} was {was!r} and is {is_now!r}"]
+
+
+def _config(thing: Any) -> Any:
+    """The settings of an optimizer or a loss, as far as it tells them."""
+    if isinstance(thing, (dict, list, tuple)):
+        return keras.tree.map_structure(_config, thing)
+    if thing is None or isinstance(thing, str):
+        return thing
+    try:
+        return {"class": type(thing).__name__, **thing.get_config()}
+    except Exception:  # noqa: BLE001 - a class or function of the script, which tells only its name
+        return getattr(thing, "__name__", type(thing).__name__)
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"\b0x[0-9a-f]+", "0x", text)

@@ -1,0 +1,63 @@
+"""The options of `enable`: how a whole program is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kerasdist.training import arguments
+from kerasdist.training.options import DeviceLike, RunOptions, StepOptions
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """The checked options of `enable`. They count for every call of the program."""
+
+    devices: DeviceLike = "auto"
+    run_dir: Path | None = None
+    deterministic: bool = False
+    shards: int | None = None
+    jit: bool | str = "auto"
+    clip_norm: float | None = None
+    ema: float | None = None
+    save_every: int | str | None = None
+    keep: int = 2
+    monitor: str | None = None
+    on_nan: str = "stop"
+    allow_nan: bool = False
+    sync_batch_norm: bool = False
+
+    @classmethod
+    def checked(cls, **given: Any) -> ProgramOptions:
+        if given.get("run_dir") is not None:
+            given["run_dir"] = Path(given["run_dir"]).expanduser().absolute()
+        options = cls(**given)
+        arguments.check_counts(shards=options.shards)
+        # These refuse wrong values now, and not in the middle of a script.
+        StepOptions.checked(
+            jit=options.jit,
+            clip_norm=options.clip_norm,
+            ema=options.ema,
+            on_nan=options.on_nan,
+        )
+        RunOptions.checked(None, save_every=options.save_every, keep=options.keep)
+        return options
+
+    def of_fit(self) -> dict[str, Any]:
+        """The arguments of every `fit`, besides the folder of its run."""
+        return {
+            "devices": self.devices,
+            "shards": self.shards,
+            "deterministic": self.deterministic,
+            "jit": self.jit,
+            "clip_norm": self.clip_norm,
+            "ema": self.ema,
+            "on_nan": self.on_nan,
+            "allow_nan": self.allow_nan,
+            **({"sync_batch_norm": True} if self.sync_batch_norm else {}),
+        }
+
+    def of_run(self) -> dict[str, Any]:
+        """The arguments of a `fit` that is kept in a folder."""
+        return {"save_every": self.save_every, "keep": self.keep, "monitor": self.monitor}

@@ -1,0 +1,267 @@
+"""`train_on_batch`, `test_on_batch` and `predict_on_batch`: compiled once, called in loops."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasdist.data.preparation import part_of
+from kerasdist.data.values import translate
+from kerasdist.devices.placement import Placement
+from kerasdist.engine import sums
+from kerasdist.engine.compiled_loop import NOT_FINITE, Outcome
+from kerasdist.engine.engine import Engine
+from kerasdist.engine.settings import Settings
+from kerasdist.errors import KerasdistError
+from kerasdist.models import inspection, pure, refusals
+from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.inspection import Findings
+from kerasdist.models.verdicts import state_rules
+from kerasdist.programs.batch_queue import BatchQueue, spec_of
+from kerasdist.programs.options import ProgramOptions
+from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
+from kerasdist.training import jit
+from kerasdist.training.epochs import not_finite
+from kerasdist.training.epochs.validation import metric_results, reset_metrics
+from kerasdist.training.model_source import fresh_seed
+
+# A GAN's loop freezes and thaws layers, and batches may have several structures.
+_MOST_KEPT = 8
+_KERAS_BATCH_SIZE = 32
+# The attribute of a model that holds its engines: they are freed with the model.
+_ATTRIBUTE = "kerasdist_single_batches"
+
+
+@dataclass
+class _Compiled:
+    """An engine for batches of one structure, and the queue that feeds it."""
+
+    engine: Engine
+    queue: BatchQueue | None
+
+
+@dataclass
+class _Kept:
+    """The engines of a model since it was compiled. `made_by` is what `compile` made."""
+
+    made_by: tuple[Any, ...] = ()
+    engines: OrderedDict[Any, _Compiled] = field(default_factory=OrderedDict)
+
+
+def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
+    """The arguments of a call as one batch of tensors."""
+    if y is None and sample_weight is not None:
+        raise KerasdistError(
+            "Received `sample_weight` without `y`. Expected targets to weigh. Give `y`, too, or "
+            "leave out `sample_weight`."
+        )
+    batch = tuple(part for part in (x, y, sample_weight) if part is not None)
+    return keras.tree.map_structure(tf.convert_to_tensor, batch)
+
+
+def single_batch(given: Mapping[str, Any]) -> Any | None:
+    """The batch of a silent `predict` with these arguments, if it is only one; else None."""
+    if given["verbose"] != 0 or given["callbacks"] is not None or given["steps"] is not None:
+        return None
+    leaves = keras.tree.flatten(given["x"])
+    most = given["batch_size"] or _KERAS_BATCH_SIZE
+    for leaf in leaves:
+        is_numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
+        if not is_numbers or not leaf.ndim or not 1 <= len(leaf) <= most:
+            return None
+    if len({len(leaf) for leaf in leaves}) != 1:
+        return None
+
+    def as_keras(leaf: np.ndarray) -> np.ndarray:
+        # As in Keras's `predict`, but not in its `predict_on_batch`.
+        return leaf.astype(keras.config.floatx()) if leaf.dtype.kind == "f" else leaf
+
+    return batch_of(keras.tree.map_structure(as_keras, given["x"]), None, None)
+
+
+class SingleBatches:
+    """Runs single batches of any model with the options of one program."""
+
+    def __init__(self, options: ProgramOptions, placement: Placement):
+        self._options, self._placement = options, placement
+
+    def train(self, model: keras.Model, batch: Any) -> dict[str, Any]:
+        """One training step. Returns the loss and the metrics of the batch."""
+        with self._compiled(model, batch, "train") as compiled:
+            engine = compiled.engine
+            reset_metrics(engine)
+            outcome = engine.train(self._fed(compiled, batch), 1)
+            if outcome.status == NOT_FINITE:
+                self._refuse(model, outcome)
+            logs = metric_results(engine)
+            engine.state.write_back()
+            return logs
+
+    def test(self, model: keras.Model, batch: Any) -> dict[str, Any]:
+        """The loss and the metrics of one batch."""
+        with self._compiled(model, batch, "test") as compiled:
+            engine = compiled.engine
+            reset_metrics(engine)
+            engine.test(self._fed(compiled, batch), 1)
+            logs = metric_results(engine, "test_step")
+            engine.state.write_back("trainable", "other", "metrics")
+            return logs
+
+    def predict(self, model: keras.Model, batch: Any) -> Any:
+        """The outputs for one batch."""
+        with self._compiled(model, batch, "predict") as compiled:
+            share = self._placement.share(self._placement.num_replicas)
+            own = batch if share is None else part_of(share, batch, is_whole=False)
+            found = compiled.engine.predict(own)
+            compiled.engine.state.write_back("trainable", "other")
+            return found
+
+    def _fed(self, compiled: _Compiled, batch: Any) -> Any:
+        if compiled.queue is None:
+            raise KerasdistError("This engine was made to predict. Expected one to train or test.")
+        compiled.queue.put(batch)
+        return compiled.queue.iterator
+
+    def _refuse(self, model: keras.Model, outcome: Outcome) -> None:
+        """Nothing of the step was written. That is enough for a loss scale, or to skip it."""
+        if not_finite.is_loss_scale(model, outcome, 1) or self._options.on_nan == "skip":
+            return
+        steps = pure.num_own_steps(model)
+        step = (int(model.optimizer.iterations.numpy()) if steps is None else steps) + 1
+        raise not_finite.error(step, outcome)
+
+    @contextmanager
+    def _compiled(self, model: keras.Model, batch: Any, kind: str) -> Iterator[_Compiled]:
+        """The engine for this model and kind of batch, with the model's newest values."""
+        placement, options = self._placement, self._options
+        with (
+            placement.together(),
+            placement.guarded(),
+            sums.fixed_graphs(options.deterministic and kind == "train", placement.is_gpu),
+        ):
+            kept = self._kept(model, kind)
+            spec = spec_of(batch)
+            compiled = kept.engines.get(self._key(model, spec, kind))
+            if compiled is None:
+                compiled = self._make(model, batch, spec, kind)
+                if len(kept.engines) >= _MOST_KEPT:
+                    kept.engines.popitem(last=False)[1].engine.close()
+            else:
+                # Somebody may have changed the weights: `set_weights`, or a model that shares them.
+                compiled.engine.state.refresh()
+            # Making the engine may have built the model, which is part of the key.
+            key = self._key(model, spec, kind)
+            kept.engines[key] = compiled
+            kept.engines.move_to_end(key)
+            try:
+                yield compiled
+            except BaseException as error:
+                del kept.engines[key]  # A batch may be left in its queue.
+                if isinstance(error, tf.errors.OpError):
+                    raise translate(error) or error from None
+                raise
+
+    def _kept(self, model: keras.Model, kind: str) -> _Kept:
+        if kind != "predict":
+            ensure_compiled(model)
+        made_by = pure.compilation(model)
+        found = vars(model).get(_ATTRIBUTE)
+        is_old = found is None or any(
+            a is not b for a, b in zip(found.made_by, made_by, strict=True)
+        )
+        if is_old:
+            found = _Kept(made_by)
+            # Not by Keras's `__setattr__`, which would look for layers in it.
+            object.__setattr__(model, _ATTRIBUTE, found)
+        return found
+
+    def _key(self, model: keras.Model, spec: Any, kind: str) -> Any:
+        flat = tuple((s.shape, s.dtype) for s in tf.nest.flatten(spec))
+        layers = tuple((id(layer), layer.trainable) for layer in pure.all_layers(model))
+        structure = repr(tf.nest.map_structure(lambda _: 0, spec))
+        return kind, self._options, self._placement.names, flat, structure, layers
+
+    def _make(self, model: keras.Model, batch: Any, spec: Any, kind: str) -> _Compiled:
+        options, placement = self._options, self._placement
+        refusals.refuse_scope()
+        is_training = kind == "train"
+        deterministic = options.deterministic and is_training
+        given = options.shards if is_training else None
+        shards = choose_shards(given, placement, deterministic, None)
+        if kind != "predict":
+            refusals.refuse_unsupported(model, to_train=is_training)
+        if pure.overrides(model, f"{kind}_step"):
+            findings = inspection.inspect_own(model, f"{kind}_step", spec, lambda: batch, shards)
+        elif kind == "predict":
+            findings = inspection.build_for_prediction(model, spec)
+        else:
+            findings = inspection.inspect(model, spec, to_train=is_training)
+        placement, shards = self._whole(model, findings, shards)
+        rules = state_rules(model, lambda: batch, findings, shards, training=kind == "train")
+        engine = Engine(model, placement, self._settings(model, kind, shards, findings, rules))
+        if kind == "predict":
+            return _Compiled(engine, None)
+        return _Compiled(
+            engine,
+            BatchQueue(
+                model,
+                spec,
+                labels=findings.labels,
+                check_values=not options.allow_nan,
+                share=placement.share(shards),
+                needs_whole=findings.gather_metrics,
+            ),
+        )
+
+    def _whole(self, model: keras.Model, findings: Findings, shards: int) -> tuple[Placement, int]:
+        """Devices and shards: one of each for a model that must run on whole batches."""
+        own = "" if findings.own_step is None else findings.own_step.must_be_whole
+        reason = own or refusals.stateful_reason(model)
+        if not reason or shards == 1:
+            return self._placement, shards
+        if self._placement.workers is not None:
+            refusals.refuse_whole_batch(model, reason)
+        return self._placement.alone(), 1
+
+    def _settings(
+        self,
+        model: keras.Model,
+        kind: str,
+        shards: int,
+        findings: Findings,
+        rules: Mapping[int, str],
+    ) -> Settings:
+        options, placement = self._options, self._placement
+        plan = findings.own_step
+        own = {} if plan is None else {plan.method: plan}
+        if kind != "train":
+            return Settings(
+                shards=shards,
+                own_steps=own,
+                gather_metrics=findings.gather_metrics,
+                num_test_denominators=findings.num_denominators,
+                test_state_rules=rules,
+            )
+        deterministic = options.deterministic
+        refusals.refuse_random(model, findings.random_operations if deterministic else ())
+        refusals.warn_if_frozen(model)
+        wanted = None if options.jit == "auto" else options.jit in (True, "on")
+        return Settings(
+            shards=shards,
+            seed=choose_seed(None, fresh_seed(model), placement, None),
+            deterministic=deterministic,
+            clip_norm=options.clip_norm,
+            gather_metrics=findings.gather_metrics,
+            num_denominators=findings.num_denominators,
+            jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
+            state_rules=rules,
+            synchronizes=pure.synchronizes(model) and not deterministic,
+            own_steps=own,
+        )
