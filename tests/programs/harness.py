@@ -127,8 +127,9 @@ def record(name, setup, folder):
 def fork(name, setup, folder):
     """Runs one program in a copy of this process, which has imported Keras; whether it passed.
 
-    Importing takes longer than most programs, and `keras.backend.clear_session()` between them
-    ended some processes with a segmentation fault (TensorFlow 2.21, its kernel cache).
+    Importing takes longer than most programs. Programs that shared one process, with
+    `keras.backend.clear_session()` between them, ended once with a segmentation fault whose cause
+    is not known (TensorFlow 2.21).
     """
     sys.stdout.flush()
     process = os.fork()
