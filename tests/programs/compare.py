@@ -55,6 +55,8 @@ def groups(names, together=TOGETHER):
 
 def compare(names, devices, deterministic=False):
     """Runs programs of one group with all setups; a Verdict for each."""
+    if not names:
+        return
     first = PROGRAMS[names[0]]
     shards = None if first.compares_with == "keras" else SHARDS
     on_one = Setup("kerasdist", 1, shards, floatx=first.floatx)

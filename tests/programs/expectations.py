@@ -79,7 +79,7 @@ _PROGRAMS = [
     Program("masked_language_model", own_step=True),
     Program("meta_learning", own_step=True),
     # A batch is `(2, classes, …)`: its first axis is not the examples.
-    Program("metric_learning", own_step=True, refused="batch"),
+    Program("metric_learning", own_step=True),
     Program("miniature_gpt"),
     Program("missing_values"),
     # In bfloat16 a last bit of a sum is 1/256 of the value.

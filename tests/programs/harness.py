@@ -52,12 +52,14 @@ class Result:
 
 def run(names, setup, timeout=1200):
     """Runs programs one after the other, each in its own process; name → Result."""
+    # The tests' own would set the CPUs before the harness does.
+    environment = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
     with tempfile.TemporaryDirectory() as folder:
         module = [sys.executable, "-m", "tests.programs.harness"]
         done = subprocess.run(
             [*module, *names, *setup.options(), "--out", folder],
             cwd=ROOT,
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
+            env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -144,8 +146,9 @@ def record(name, setup, folder):
 def fork(name, setup, folder):
     """Runs one program in a copy of this process, which has imported Keras; whether it passed.
 
-    Importing takes longer than most programs, and `keras.backend.clear_session()` between them
-    ended some processes with a segmentation fault (TensorFlow 2.21, its kernel cache).
+    Importing takes longer than most programs. Programs that shared one process, with
+    `keras.backend.clear_session()` between them, ended once with a segmentation fault whose cause
+    is not known (TensorFlow 2.21).
     """
     sys.stdout.flush()
     process = os.fork()
