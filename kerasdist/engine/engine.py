@@ -34,6 +34,8 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
+from kerasdist.engine.whole_batch.evaluation import evaluate_whole
+from kerasdist.engine.whole_batch.whole_loss import WholeLoss
 from kerasdist.models import pure
 
 
@@ -98,7 +100,7 @@ class Engine:
         if not self.placement.is_gpu:
             # Multi-worker batches have no known size. So deterministic runs ignore it everywhere.
             return HostBatches(of_one_size=not settings.deterministic)
-        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.gather_metrics)
+        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.needs_whole)
 
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
@@ -106,8 +108,9 @@ class Engine:
         host = self.placement.host
         add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()
-        if self.settings.gather_metrics:
-            add_up_shards = sums.unrolled
+        if self.settings.needs_whole:
+            is_gathered = self.settings.whole_loss is None and self.settings.whole_test_loss is None
+            add_up_shards = sums.unrolled if is_gathered else add_up_shards
             metrics = updates.GatheredMetrics(self.state, self.functions.update_metrics)
         elif self.state.is_vector("metrics"):
             metrics = updates.VectorMetrics(self.state)
@@ -120,6 +123,9 @@ class Engine:
             add_up_shards=add_up_shards,
             reduction=exchange.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
+            whole_loss=WholeLoss.to_train(
+                self.functions, self.roles, self.settings, self.placement
+            ),
         )
 
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
@@ -149,7 +155,7 @@ class Engine:
 
         Within one call, workers can gather outputs of one fixed size only (TF 2.21).
         """
-        return self.settings.gather_metrics and self.placement.workers is not None
+        return self.settings.needs_whole and self.placement.workers is not None
 
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""
@@ -265,7 +271,10 @@ class Engine:
     def _test_loop(
         self, batches: Source, num_steps: tf.Tensor, use_ema: bool
     ) -> tuple[tf.Tensor, ...]:
-        step = partial(evaluate_step, self._parts, use_ema=use_ema)
+        step: Callable[..., StepResult] = partial(evaluate_step, self._parts, use_ema=use_ema)
+        whole_loss = WholeLoss.to_test(self.functions, self.roles, self.settings, self.placement)
+        if whole_loss is not None:
+            step = partial(evaluate_whole, self._parts, whole_loss, use_ema=use_ema)
         start = partial(self.state.start_without_update, use_ema=use_ema)
         with pure.patched():
             return over_batches(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kerasdist.models.whole_batch.separation import Separation
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,6 +28,9 @@ class Settings:
         joins: Whether a small model may train as one vector.
         state_rules: How a variable that the forward pass changes adds up over shards, by its id.
         test_state_rules: The same, in evaluation and prediction.
+        whole_loss: How to compute a loss over the whole batch; None if the loss adds up over
+            shards.
+        whole_test_loss: The same, in an evaluation.
     """
 
     shards: int
@@ -42,3 +47,11 @@ class Settings:
     joins: bool = False
     state_rules: Mapping[int, str] = field(default_factory=dict)
     test_state_rules: Mapping[int, str] = field(default_factory=dict)
+    whole_loss: Separation | None = None
+    whole_test_loss: Separation | None = None
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether each replica needs all rows of a batch."""
+        losses = (self.whole_loss, self.whole_test_loss)
+        return self.gather_metrics or any(loss is not None for loss in losses)

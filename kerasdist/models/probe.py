@@ -47,6 +47,8 @@ class Evaluation:
     state: dict[int, np.ndarray]
     denominators: Sequence[tf.Tensor]
     draws: pure.Draws
+    outputs: Sequence[np.ndarray | None]
+    added: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Probe:
     """Evaluates rows of a batch, whole and in two parts.
 
     With `own_state` it watches these variables. Without `targets` it predicts, without a loss.
+    Without `with_loss` it trains or evaluates, but does not call the loss.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Probe:
         batch: Batch,
         own_state: Sequence[keras.Variable],
         targets: bool,
+        with_loss: bool = True,
     ):
         self.model = model
         self.is_for_loss = targets and not own_state
@@ -118,7 +122,7 @@ class Probe:
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
         self.sizes = (first, self.count - first)
         self._own = {id(v) for v in own_state}
-        self._with_loss = targets
+        self._has_targets, self._with_loss = targets, with_loss
         self._roles = pure.parts(model)
 
     def before(self, mode: Mode) -> dict[int, np.ndarray]:
@@ -195,7 +199,11 @@ class Probe:
             forward = self._forward(mode, example, shard, factors)
         loss = 0.0 if forward.loss is None else float(forward.loss)
         state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
-        return Evaluation(loss, state, shard.local_denominators, draws)
+        if self._with_loss:
+            return Evaluation(loss, state, shard.local_denominators, draws, (), ())
+        outputs = [None if t is None else np.array(t) for t in tf.nest.flatten(forward.outputs)]
+        added = [np.array(t) for t in forward.added]
+        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added)
 
     def _forward(
         self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None
@@ -207,7 +215,7 @@ class Probe:
             return [tf.convert_to_tensor(before.get(id(v), native)) for v, native in pairs]
 
         state = values("trainable"), values("other"), values("seeds")
-        if not self._with_loss:
+        if not self._has_targets:
             return pure.predict(self.model, self._roles, state, example)
         return pure.forward(
             self.model,
@@ -217,6 +225,7 @@ class Probe:
             shard=shard,
             training=mode.training,
             with_metrics=False,
+            with_loss=self._with_loss,
             change_outputs=None
             if factors is None
             else lambda outputs: tf.nest.map_structure(lambda t: _times(t, factors), outputs),

@@ -24,12 +24,13 @@ def find_rules(
     *,
     training: bool,
     targets: bool,
+    with_loss: bool = True,
 ) -> dict[int, str]:
     """Finds the rule of each variable in `own_state` that can be compared, by variable id.
 
-    Refuses state that follows none of the rules.
+    Refuses state that follows none of the rules. Without `with_loss`, only what `call` changes.
     """
-    probe = Probe(model, batch, own_state, targets)
+    probe = Probe(model, batch, own_state, targets, with_loss)
     if not own_state or probe.count < 2:
         return {}
     first = probe.compare(Mode(training))

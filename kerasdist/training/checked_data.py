@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, refusals
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
-from kerasdist.models.verdicts import state_rules
+from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
 
@@ -27,11 +26,18 @@ DEFAULT_TEST_BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class CheckedData:
-    """A feed, what a trace of the model on its batches found, and rules for the model's state."""
+    """A feed, what a trace of the model on its batches found, and how the model is cut."""
 
     feed: Feed
     findings: Findings
-    rules: Mapping[int, str]
+    verdict: Verdict
+
+    @property
+    def num_denominators(self) -> int:
+        """How many denominators a step adds up. A loss over the whole batch needs no others."""
+        found = self.findings
+        is_needed = self.verdict.whole is None or found.num_call_denominators
+        return found.num_denominators if is_needed else 0
 
     @property
     def stream(self) -> Stream:
@@ -42,13 +48,15 @@ class CheckedData:
 class DataChecker:
     """Opens data and checks it with a model, for its devices. The `stack` closes the data.
 
-    Nothing is compiled here: every error comes before the first step.
+    Nothing is compiled here: every error comes before the first step. `whole_batch_loss` says
+    whether to compute the loss over the whole batch; None finds out.
     """
 
     stack: contextlib.ExitStack
     model: keras.Model
     placement: Placement
     shards: int
+    whole_batch_loss: bool | None = None
 
     def to_train(
         self, source: DataSource, plan: Plan, *, seed: int, deterministic: bool
@@ -69,13 +77,18 @@ class DataChecker:
         )
         refusals.warn_if_frozen(model)
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
-        rules = state_rules(
-            model, lambda: first_batch(stream, augment), findings, self.shards, training=True
+        found = verdict(
+            model,
+            lambda: first_batch(stream, augment),
+            findings,
+            self.shards,
+            training=True,
+            whole=self.whole_batch_loss,
         )
         feed = self._feed(
-            stream, findings, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
+            stream, findings, found, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
         )
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, found)
 
     def to_validate(
         self, source: DataSource, plan: Plan, *, batch_size: int | None
@@ -114,8 +127,16 @@ class DataChecker:
         )
         refusals.refuse_stateful(self.model, self.shards)
         findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
-        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
-        return CheckedData(self._feed(stream, findings, name, allow_nan=allow_nan), findings, rules)
+        found = verdict(
+            self.model,
+            stream.first_batch,
+            findings,
+            self.shards,
+            training=False,
+            whole=self.whole_batch_loss,
+        )
+        feed = self._feed(stream, findings, found, name, allow_nan=allow_nan)
+        return CheckedData(feed, findings, found)
 
     def to_predict(self, data: DataLike, *, batch_size: int | None) -> CheckedData:
         """Data to compute outputs for, with or without targets."""
@@ -124,14 +145,14 @@ class DataChecker:
         )
         refusals.refuse_stateful(self.model, self.shards)
         findings = inspection.build_for_prediction(self.model, stream.element_spec)
-        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
+        found = verdict(self.model, stream.first_batch, findings, self.shards, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
             self.model, stream, labels=(), name="data", need_targets=False, share=share
         )
         feed = Feed(stream, prepare=prepare)
         self.stack.callback(feed.close)
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, found)
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -164,6 +185,7 @@ class DataChecker:
         self,
         stream: Stream,
         findings: Findings,
+        found: Verdict,
         name: str,
         *,
         augment: Augment | None = None,
@@ -178,7 +200,7 @@ class DataChecker:
             augment=augment,
             seed=seed,
             share=self.placement.share(self.shards),
-            needs_whole=findings.gather_metrics,
+            needs_whole=findings.gather_metrics or found.whole is not None,
             allow_nan=allow_nan,
         )
         feed = Feed(stream, prepare=prepare, name=name, takes_rows=not self.placement.is_gpu)

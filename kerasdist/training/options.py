@@ -80,7 +80,7 @@ class DataSource:
 class StepOptions:
     """How a step is computed, and what happens if its result is not finite.
 
-    `jit` is None if the model and the devices decide.
+    `jit` is None if the model and the devices decide, `whole_batch_loss` if the loss decides.
     """
 
     shards: int | None = None
@@ -90,6 +90,7 @@ class StepOptions:
     ema: float | None = None
     seed: int | None = None
     on_nan: str = "stop"
+    whole_batch_loss: bool | None = None
 
     @classmethod
     def checked(cls, *, jit: bool | str = "auto", **options: Any) -> StepOptions:
