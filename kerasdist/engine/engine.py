@@ -34,8 +34,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
-from kerasdist.engine.whole_batch.evaluation import evaluate_whole
-from kerasdist.engine.whole_batch.whole_loss import WholeLoss
+from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
 
 
@@ -106,11 +105,11 @@ class Engine:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
         deterministic = self.settings.deterministic
         host = self.placement.host
+        whole = WholeLosses.of(self.functions, self.roles, self.settings, self.placement)
         add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()
         if self.settings.needs_whole:
-            is_gathered = self.settings.whole_loss is None and self.settings.whole_test_loss is None
-            add_up_shards = sums.unrolled if is_gathered else add_up_shards
+            add_up_shards = add_up_shards if whole.is_any else sums.unrolled
             metrics = updates.GatheredMetrics(self.state, self.functions.update_metrics)
         elif self.state.is_vector("metrics"):
             metrics = updates.VectorMetrics(self.state)
@@ -123,9 +122,7 @@ class Engine:
             add_up_shards=add_up_shards,
             reduction=exchange.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
-            whole_loss=WholeLoss.to_train(
-                self.functions, self.roles, self.settings, self.placement
-            ),
+            whole=whole,
         )
 
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
@@ -271,10 +268,7 @@ class Engine:
     def _test_loop(
         self, batches: Source, num_steps: tf.Tensor, use_ema: bool
     ) -> tuple[tf.Tensor, ...]:
-        step: Callable[..., StepResult] = partial(evaluate_step, self._parts, use_ema=use_ema)
-        whole_loss = WholeLoss.to_test(self.functions, self.roles, self.settings, self.placement)
-        if whole_loss is not None:
-            step = partial(evaluate_whole, self._parts, whole_loss, use_ema=use_ema)
+        step = partial(evaluate_step, self._parts, use_ema=use_ema)
         start = partial(self.state.start_without_update, use_ema=use_ema)
         with pure.patched():
             return over_batches(

@@ -19,7 +19,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.sums import AddUpShards, Reduction, Sums
 from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.engine.updates import Gradients, Metrics, StepUpdate
-from kerasdist.engine.whole_batch.whole_loss import WholeLoss
+from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import read
 
@@ -51,7 +51,7 @@ class StepParts:
     add_up_shards: AddUpShards
     reduction: Reduction
     metrics: Metrics
-    whole_loss: WholeLoss | None = None
+    whole: WholeLosses
 
 
 def train_step(
@@ -82,8 +82,8 @@ def train_step(
     # Run the forward and backward pass of each shard, and add up the results.
     shard = functions.observed_shard if observed else functions.train_shard
     run_shard, whole_rows = cut.each(partial(shard, start.inputs), denominators), None
-    if parts.whole_loss is not None:  # Run all forward passes and the loss first.
-        run_shard, whole_rows = parts.whole_loss.of_step(
+    if parts.whole.to_train is not None:  # Run all forward passes and the loss first.
+        run_shard, whole_rows = parts.whole.to_train.of_step(
             cut, start.inputs, denominators, replica=replica, span=span, observed=observed
         )
     own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)

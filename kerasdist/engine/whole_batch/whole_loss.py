@@ -13,7 +13,7 @@ The gradient is the same as if all activations were in memory at once (GradCache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from kerasdist.engine.transfer.exchange import join_rows
 from kerasdist.engine.whole_batch.functions import Loss, Outputs, WholeBatchFunctions
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
+from kerasdist.models.whole_batch.separation import Separation
 
 
 class Gathered(NamedTuple):
@@ -53,37 +54,6 @@ class WholeLoss:
     functions: WholeBatchFunctions
     placement: Placement
     settings: Settings
-
-    @classmethod
-    def to_train(
-        cls, functions: ShardFunctions, roles: pure.Parts, settings: Settings, placement: Placement
-    ) -> WholeLoss | None:
-        """None if the loss adds up over shards."""
-        if settings.whole_loss is None:
-            return None
-        state = StateTerms(roles, settings.state_rules)
-        made = WholeBatchFunctions(
-            functions, roles, state, settings.whole_loss, training=True, shards=settings.shards
-        )
-        return cls(made, placement, settings)
-
-    @classmethod
-    def to_test(
-        cls, functions: ShardFunctions, roles: pure.Parts, settings: Settings, placement: Placement
-    ) -> WholeLoss | None:
-        """None if the loss adds up over shards."""
-        if settings.whole_test_loss is None:
-            return None
-        state = StateTerms(roles, settings.test_state_rules)
-        made = WholeBatchFunctions(
-            functions,
-            roles,
-            state,
-            settings.whole_test_loss,
-            training=False,
-            shards=settings.shards,
-        )
-        return cls(made, placement, settings)
 
     def gather(
         self, cut: Cut, inputs: Inputs, denominators: Sequence[tf.Tensor] | None
@@ -140,6 +110,41 @@ class WholeLoss:
             return terms, []
 
         return back.each(run, denominators), gathered.rows
+
+
+class WholeLosses(NamedTuple):
+    """How to compute losses over the whole batch. None where the loss adds up over shards."""
+
+    to_train: WholeLoss | None
+    to_test: WholeLoss | None
+
+    @classmethod
+    def of(
+        cls, functions: ShardFunctions, roles: pure.Parts, settings: Settings, placement: Placement
+    ) -> WholeLosses:
+        def made(
+            separation: Separation | None, rules: Mapping[int, str], training: bool
+        ) -> WholeLoss | None:
+            if separation is None:
+                return None
+            of_batch = WholeBatchFunctions(
+                functions,
+                roles,
+                StateTerms(roles, rules),
+                separation,
+                training=training,
+                shards=settings.shards,
+            )
+            return WholeLoss(of_batch, placement, settings)
+
+        return cls(
+            made(settings.whole_loss, settings.state_rules, True),
+            made(settings.whole_test_loss, settings.test_state_rules, False),
+        )
+
+    @property
+    def is_any(self) -> bool:
+        return self != (None, None)
 
 
 def _in_order(run_shard: Callable[[Number], Outputs], num_shards: int) -> Outputs:
