@@ -103,8 +103,7 @@ class Engine:
 
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
-        deterministic = self.settings.deterministic
-        host = self.placement.host
+        deterministic, host = self.settings.deterministic, self.placement.host
         whole = WholeLosses.of(self.functions, self.roles, self.settings, self.placement)
         add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()

@@ -101,7 +101,8 @@ class Probe:
     """Evaluates rows of a batch, whole and in two parts.
 
     With `own_state` it watches these variables. Without `targets` it predicts, without a loss.
-    Without `with_loss` it trains or evaluates, but does not call the loss.
+    Without `with_loss` it trains or evaluates, but does not call the loss. It takes at `most` so
+    many rows.
     """
 
     def __init__(
@@ -111,12 +112,13 @@ class Probe:
         own_state: Sequence[keras.Variable],
         targets: bool,
         with_loss: bool = True,
+        most: int = _ROWS,
     ):
         self.model = model
         self.is_for_loss = targets and not own_state
         example = read(model, batch, need_targets=targets)
         size = int(tf.shape(tf.nest.flatten(example.args)[0])[0])
-        self.count = min(size, _ROWS)
+        self.count = min(size, most)
         rows = np.linspace(0, size - 1, self.count).astype("int64")
         self._example = _map(lambda t: tf.gather(tf.convert_to_tensor(t), rows), example)
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
@@ -152,6 +154,13 @@ class Probe:
                 return None
             if isinstance(error, KerasdistError):
                 raise
+            raise _uncomputable(self, error) from error
+
+    def check_whole(self, mode: Mode) -> None:
+        """Evaluates the whole alone. Refuses a model or loss that cannot be computed on it."""
+        try:
+            self._evaluate(mode, 0, self.count, None, None)
+        except Exception as error:
             raise _uncomputable(self, error) from error
 
     def _compare(self, mode: Mode) -> Case | None:
