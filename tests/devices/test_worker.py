@@ -168,7 +168,7 @@ print("evaluated", {k: round(v, 4) for k, v in results.items()}, outputs.shape)
 
 @slow
 def test_a_program_of_ones_own_trains_streams_and_stops_on_all_workers(tmp_path):
-    """Also augmentation, class weights, a metric or loss that does not add up, predict, evaluate."""
+    """Also augmentation, class weights, metrics and losses of whole batches, predict, evaluate."""
     hosts = tuple(f"localhost:{port}" for port in free_ports(2))
     (tmp_path / "program.py").write_text(PROGRAM)
 

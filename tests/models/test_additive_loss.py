@@ -1,11 +1,14 @@
 """A loss that does not add up over shards is found, and computed on the whole batch."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from kerasdist.errors import InexactLossError
+from kerasdist.models import pure
 from tests.models.sharded_models import (
     CLASSES,
     LAYERS,
@@ -80,6 +83,24 @@ def test_on_one_shard_any_loss_is_trained():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def loss_classes():
+    found = [getattr(keras.losses, name) for name in sorted(dir(keras.losses))]
+    kinds = [x for x in found if isinstance(x, type) and issubclass(x, keras.losses.Loss)]
+    return sorted(set(kinds) - {keras.losses.Loss}, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", loss_classes(), ids=lambda kind: kind.__name__)
+def test_every_loss_of_keras_is_known_per_example_or_checked(kind):
+    """With the examples as its axis, none is known."""
+    is_known = kind in {*map(type, PER_EXAMPLE), *ALSO_PER_EXAMPLE}
+    axis = "axis" in inspect.signature(kind).parameters
+    for loss, expected in [(kind(), is_known), *([(kind(axis=0), False)] if axis else [])]:
+        model = compiled(loss)
+        model.compute_loss(y=tf.constant(Y), y_pred=tf.constant(Y))
+        assert pure.has_own_loss(model) is not expected
+
+
+ALSO_PER_EXAMPLE = (keras.losses.CTC, keras.losses.SparseCategoricalCrossentropy)
 PER_EXAMPLE = [
     keras.losses.BinaryCrossentropy(),
     keras.losses.BinaryFocalCrossentropy(),

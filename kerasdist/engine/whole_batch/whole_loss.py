@@ -101,8 +101,9 @@ class WholeLoss:
         back = Cut.of_step(self.settings, self.placement, example, replica, span)
 
         def run(piece: Piece) -> ShardSums:
-            # Otherwise TensorFlow would take the activations of the first pass and keep them.
-            with tf.control_dependencies([loss.value]):
+            # Otherwise TensorFlow would take the activations of the first pass and keep them. They
+            # may stay if there are no other shards to compute in between.
+            with tf.control_dependencies([loss.value] if cut.per_replica > 1 else []):
                 terms = self.functions.backward(inputs, piece, loss)
             if observed and gathered.added is not None:
                 shard = piece.shard(on_cpu=False)
