@@ -1,5 +1,6 @@
 """A loss that does not add up over shards is found, and computed on the whole batch."""
 
+import contextlib
 import inspect
 
 import keras
@@ -96,7 +97,8 @@ def test_every_loss_of_keras_is_known_per_example_or_checked(kind):
     axis = "axis" in inspect.signature(kind).parameters
     for loss, expected in [(kind(), is_known), *([(kind(axis=0), False)] if axis else [])]:
         model = compiled(loss)
-        model.compute_loss(y=tf.constant(Y), y_pred=tf.constant(Y))
+        with contextlib.suppress(Exception):  # Keras builds the loss before it fails.
+            model.compute_loss(y=tf.constant(Y), y_pred=tf.constant(Y))
         assert pure.has_own_loss(model) is not expected
 
 
