@@ -35,6 +35,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
+from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
 
 
@@ -101,16 +102,16 @@ class Engine:
         if not self.placement.is_gpu:
             # Multi-worker batches have no known size. So deterministic runs ignore it everywhere.
             return HostBatches(of_one_size=not settings.deterministic)
-        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.gather_metrics)
+        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.needs_whole)
 
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
-        deterministic = self.settings.deterministic
-        host = self.placement.host
+        deterministic, host = self.settings.deterministic, self.placement.host
+        whole = WholeLosses.of(self.functions, self.roles, self.settings, self.placement)
         add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()
-        if self.settings.gather_metrics:
-            add_up_shards = sums.unrolled
+        if self.settings.needs_whole:
+            add_up_shards = add_up_shards if whole.is_any else sums.unrolled
             metrics = updates.GatheredMetrics(self.state, self.functions.update_metrics)
         elif self.state.is_vector("metrics"):
             metrics = updates.VectorMetrics(self.state)
@@ -123,6 +124,7 @@ class Engine:
             add_up_shards=add_up_shards,
             reduction=exchange.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
+            whole=whole,
         )
 
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
@@ -152,7 +154,7 @@ class Engine:
 
         Within one call, workers can gather outputs of one fixed size only (TF 2.21).
         """
-        return self.settings.gather_metrics and self.placement.workers is not None
+        return self.settings.needs_whole and self.placement.workers is not None
 
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""

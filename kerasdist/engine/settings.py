@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kerasdist.models.own_steps.plans import StepPlan
+from kerasdist.models.whole_batch.separation import Separation
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Settings:
             shard.
         synchronizes_all: Whether every BatchNormalization does.
         own_steps: What is known about the steps that the model's class overrides, by method.
+        whole_loss: How to compute a loss over the whole batch; None if the loss adds up over
+            shards.
+        whole_test_loss: The same, in an evaluation.
     """
 
     shards: int
@@ -51,3 +55,11 @@ class Settings:
     synchronizes: bool = False
     synchronizes_all: bool = False
     own_steps: Mapping[str, StepPlan] = field(default_factory=dict)
+    whole_loss: Separation | None = None
+    whole_test_loss: Separation | None = None
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether each replica needs all rows of a batch."""
+        losses = (self.whole_loss, self.whole_test_loss)
+        return self.gather_metrics or any(loss is not None for loss in losses)

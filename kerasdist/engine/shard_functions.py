@@ -91,7 +91,8 @@ class ShardFunctions:
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
         compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
-        self.train = compiled(self._train) if settings.jit else seal(self._train)
+        self.seal, self.compiled = seal, compiled if settings.jit else seal
+        self.train = self.compiled(self._train)
         self.test = seal(self._test)
         self.train_denominators = seal(partial(self._denominators, True))
         self.test_denominators = seal(partial(self._denominators, False))
@@ -100,14 +101,12 @@ class ShardFunctions:
     def train_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """Forward and backward pass: the terms that add up, and the outputs that metrics need."""
         terms, _, rows = self.train(inputs, piece)
-        return terms, _counted(rows, piece) if rows else rows
+        return terms, counted(rows, piece) if rows else rows
 
     def observed_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """As `train_shard`, with the losses by `add_loss` as one more term, if there are any."""
         terms, added, rows = self.train(inputs, piece)
-        return (terms if added is None else [*terms, added]), _counted(
-            rows, piece
-        ) if rows else rows
+        return (terms if added is None else [*terms, added]), counted(rows, piece) if rows else rows
 
     def _train(
         self, inputs: Inputs, piece: Piece
@@ -123,15 +122,15 @@ class ShardFunctions:
         found = gradients(tape, scaled, self._roles, inputs.trainable, forward.changed)
         terms = self.terms.of_shard(loss, found, forward, shard, piece.index, inputs.variables)
         added = _added(forward, shard) if forward.added else None
-        return terms, added, self._rows(forward) if self._gather_outputs else []
+        return terms, added, self.rows(forward) if self._gather_outputs else []
 
     def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """`(terms, outputs)` of an evaluation."""
         shard = self._shard(piece)
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
-        rows = self._rows(forward) if self._gather_outputs else []
-        return terms, _counted(rows, piece) if rows else rows
+        rows = self.rows(forward) if self._gather_outputs else []
+        return terms, counted(rows, piece) if rows else rows
 
     def _denominators(self, training: bool, inputs: Inputs, piece: Piece) -> tf.Tensor:
         """What the losses divide by (masks, sample weights).
@@ -153,6 +152,49 @@ class ShardFunctions:
         shard.add_up_replicas, shard.synchronizes_all = self._synchronization
         return shard
 
+    # For a loss over the whole batch: the same pass in two parts.
+
+    def shard(self, piece: Piece) -> pure.Shard:
+        return self._shard(piece, is_jit=self._is_jit)
+
+    def call(
+        self,
+        inputs: Inputs,
+        piece: Piece,
+        shard: pure.Shard,
+        *,
+        training: bool,
+        watch: Callable[[tf.Tensor], None] | None = None,
+    ) -> pure.Forward:
+        """Runs the model without its loss and the metrics of its outputs."""
+        options: dict[str, Any] = {"training": training, "watch": watch}
+        return self._forward(inputs, piece, shard, with_loss=False, with_metrics=False, **options)
+
+    def loss_of_outputs(
+        self,
+        inputs: Inputs,
+        whole: Piece,
+        outputs: Any,
+        added: Sequence[tuple[keras.layers.Layer | None, tf.Tensor]],
+        shard: pure.Shard,
+        *,
+        training: bool,
+        watch: Callable[[tf.Tensor], None],
+    ) -> pure.Forward:
+        """Runs the loss alone, on the outputs for a whole batch."""
+        seeds = self._seeds(inputs.step, whole.index)
+        return pure.loss_of_outputs(
+            self._model,
+            self._roles,
+            (inputs.trainable, inputs.other, seeds),
+            whole.example,
+            outputs,
+            added,
+            shard=shard,
+            training=training,
+            watch=watch,
+        )
+
     def _forward(
         self,
         inputs: Inputs,
@@ -161,6 +203,7 @@ class ShardFunctions:
         *,
         training: bool,
         with_metrics: bool = True,
+        with_loss: bool = True,
         watch: Callable[[tf.Tensor], None] | None = None,
     ) -> pure.Forward:
         seeds = self._seeds(inputs.step, piece.index)
@@ -172,6 +215,7 @@ class ShardFunctions:
             shard=shard,
             training=training,
             with_metrics=with_metrics and not self._gather_outputs,
+            with_loss=with_loss,
             watch=watch,
         )
 
@@ -180,23 +224,28 @@ class ShardFunctions:
         host = contextlib.nullcontext if self._is_jit else self._host
         return seeds_of(self._seed, step, index, len(self._roles.seeds), host)
 
-    def _rows(self, forward: pure.Forward) -> Rows:
+    def rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""
         self._output_structure = tf.nest.map_structure(lambda _: 0, forward.outputs)
         flat = tf.nest.flatten(forward.outputs)
-        masks = [pure.get_mask(t) for t in flat]
+        masks = [None if t is None else pure.get_mask(t) for t in flat]
         return [*flat, *masks]
+
+    def outputs_of(self, rows: Rows) -> Any:
+        """The outputs with their masks, in the structure that the model gave them."""
+        half = len(rows) // 2
+        for tensor, mask in zip(rows[:half], rows[half:], strict=True):
+            if mask is not None:
+                pure.set_mask(tensor, mask)
+        return tf.nest.pack_sequence_as(self._output_structure, rows[:half])
 
     def _update_metrics(
         self, values: Sequence[tf.Tensor], whole: Piece, rows: Rows
     ) -> list[tf.Tensor]:
         """New values of the metrics, from the outputs for a whole batch and their masks."""
         half = len(rows) // 2
-        flat = [tf.identity(t) for t in rows[:half]]
-        for tensor, mask in zip(flat, rows[half:], strict=True):
-            if mask is not None:
-                pure.set_mask(tensor, mask)
-        outputs = tf.nest.pack_sequence_as(self._output_structure, flat)
+        flat = [None if t is None else tf.identity(t) for t in rows[:half]]
+        outputs = self.outputs_of([*flat, *rows[half:]])
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
 
 
@@ -205,7 +254,7 @@ def rows_of(*args: Any) -> list[Any]:
     return [(p.args, p.y, p.sample_weight) for p in args if isinstance(p, Piece)]
 
 
-def _counted(rows: Rows, piece: Piece) -> Rows:
+def counted(rows: Rows, piece: Piece) -> Rows:
     """Outputs without the borrowed example of an empty shard.
 
     Not in a function that XLA compiles: it would be compiled again for each number of examples.

@@ -24,6 +24,8 @@ class Findings:
     """What a trace of model, loss and metrics showed. Nothing was computed."""
 
     num_denominators: int = 0
+    # Those of losses in `call`.
+    num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
     labels: tuple[Labels, ...] = ()
@@ -65,6 +67,7 @@ def inspect(
     )
     return Findings(
         num_denominators=len(traced.shard.local_denominators),
+        num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
         has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
         labels=tuple(_labels(model, traced.outputs)),

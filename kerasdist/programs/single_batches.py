@@ -19,11 +19,10 @@ from kerasdist.engine import sums
 from kerasdist.engine.compiled_loop import NOT_FINITE, Outcome
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.inspection import Findings
-from kerasdist.models.verdicts import state_rules
 from kerasdist.programs.batch_queue import BatchQueue, spec_of
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
@@ -204,8 +203,13 @@ class SingleBatches:
         else:
             findings = inspection.inspect(model, spec, to_train=is_training)
         placement, shards = self._whole(model, findings, shards)
-        rules = state_rules(model, lambda: batch, findings, shards, training=kind == "train")
-        engine = Engine(model, placement, self._settings(model, kind, shards, findings, rules))
+        try:
+            found = verdict(model, lambda: batch, findings, shards, training=is_training)
+        except (InexactLossError, InexactStateError):
+            if placement.workers is not None:
+                raise
+            found, placement, shards = Verdict({}), placement.alone(), 1
+        engine = Engine(model, placement, self._settings(model, kind, shards, findings, found))
         if kind == "predict":
             return _Compiled(engine, None)
         return _Compiled(
@@ -216,7 +220,7 @@ class SingleBatches:
                 labels=findings.labels,
                 check_values=not options.allow_nan,
                 share=placement.share(shards),
-                needs_whole=findings.gather_metrics,
+                needs_whole=findings.gather_metrics or found.whole is not None,
             ),
         )
 
@@ -236,7 +240,7 @@ class SingleBatches:
         kind: str,
         shards: int,
         findings: Findings,
-        rules: Mapping[int, str],
+        found: Verdict,
     ) -> Settings:
         options, placement = self._options, self._placement
         plan = findings.own_step
@@ -247,7 +251,8 @@ class SingleBatches:
                 own_steps=own,
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=findings.num_denominators,
-                test_state_rules=rules,
+                test_state_rules=found.rules,
+                whole_test_loss=found.whole,
             )
         deterministic = options.deterministic
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
@@ -261,7 +266,8 @@ class SingleBatches:
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
-            state_rules=rules,
+            state_rules=found.rules,
+            whole_loss=found.whole,
             synchronizes=pure.synchronizes(model) and not deterministic,
             own_steps=own,
         )

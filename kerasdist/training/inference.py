@@ -234,8 +234,9 @@ def _engine(model: keras.Model, placement: Placement, checked: CheckedData) -> E
     settings = Settings(
         shards=placement.num_replicas,
         gather_metrics=checked.findings.gather_metrics,
-        num_test_denominators=checked.findings.num_denominators,
-        test_state_rules=checked.rules,
+        num_test_denominators=checked.num_denominators,
+        test_state_rules=checked.verdict.rules,
+        whole_test_loss=checked.verdict.whole,
         own_steps={} if own is None else {own.method: own},
     )
     return Engine(model, placement, settings)
