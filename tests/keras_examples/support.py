@@ -82,11 +82,16 @@ def other_reason(facts):
 
 def _own_arguments(method):
     """The arguments of kerasdist's function that stands in for a method of Keras."""
-    try:
-        program = importlib.import_module("kerasdist.programs.program").Program
-    except ImportError:
-        return []
-    return list(inspect.signature(getattr(program, method)).parameters)
+    from kerasdist.training import keras_calls
+
+    function = getattr(keras_calls, method, None)  # `fit`, `evaluate` and `predict`.
+    if function is None:
+        try:
+            program = importlib.import_module("kerasdist.programs.program").Program
+        except ImportError:
+            return []
+        function = getattr(program, method)
+    return list(inspect.signature(function).parameters)
 
 
 def ask(only=None):

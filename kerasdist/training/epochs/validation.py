@@ -49,15 +49,18 @@ def test(
     try:
         while steps is None or done < steps:
             left = NO_LIMIT if steps is None else steps - done
-            if show is not None:
+            if show is not None and not hooks.every_test_batch:
                 left = min(left, per_call)
             (left,) = engine.placement.of_chief(left)  # Only the chief has a display.
             if not feed.is_at_end():
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()
-            is_single = hooks.every_test_batch or engine.takes_one_batch_a_call
+            if engine.takes_one_batch_a_call:
+                left = 1
+            elif hooks.every_test_batch:
+                left = min(left, hooks.until_batch_end(done))
             engine.placement.calls.begin("test")
-            outcome = engine.test(feed.batches, 1 if is_single else left, use_ema=use_ema)
+            outcome = engine.test(feed.batches, left, use_ema=use_ema)
             engine.placement.calls.end(outcome.num_steps)
             seconds = max(time.perf_counter() - began, 1e-6)
             per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
@@ -66,7 +69,8 @@ def test(
             if show is not None:
                 show(done, total)
             if hooks.every_test_batch and outcome.num_steps:
-                hooks.batch("on_test_batch_end", done - 1, metric_results(engine, "test_step"))
+                index = hooks.index_of_batch_end(done)
+                hooks.batch("on_test_batch_end", index, metric_results(engine, "test_step"))
                 if engine.model.stop_evaluating:  # A callback asks to stop.
                     break
             if outcome.status == END_OF_DATA and feed.is_over():
