@@ -47,9 +47,7 @@ class Program:
         if validation_data.catch(given):
             return {}
         options = self.options
-        return keras_calls.evaluate(
-            model, **given, devices=options.devices, allow_nan=options.allow_nan
-        )
+        return keras_calls.evaluate(model, **given, **options.of_test())
 
     def predict(self, model: keras.Model, **given: Any) -> Any:
         batch = single_batch(given)

@@ -143,7 +143,7 @@ class SingleBatches:
         with (
             placement.together(),
             placement.guarded(),
-            sums.fixed_graphs(options.deterministic and kind == "train", placement.is_gpu),
+            sums.fixed_graphs(options.deterministic and kind != "predict", placement.is_gpu),
         ):
             kept = self._kept(model, kind)
             spec = spec_of(batch)
@@ -194,9 +194,7 @@ class SingleBatches:
             shards = placement.num_replicas
             findings = inspection.build_for_prediction(model, spec)
         else:
-            deterministic = options.deterministic and kind == "train"
-            given = options.shards if kind == "train" else None
-            shards = choose_shards(given, placement, deterministic, None)
+            shards = choose_shards(options.shards, placement, options.deterministic, None)
             refusals.refuse_unsupported(model, to_train=kind == "train")
             findings = inspection.inspect(model, spec, to_train=kind == "train")
         refusals.refuse_stateful(model, shards)
@@ -228,6 +226,7 @@ class SingleBatches:
         if kind != "train":
             return Settings(
                 shards=shards,
+                deterministic=options.deterministic and kind == "test",
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=findings.num_denominators,
                 test_state_rules=rules,
