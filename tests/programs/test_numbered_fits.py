@@ -139,7 +139,7 @@ def test_more_epochs_continue_only_the_last_fit(start):
     start(lambda: one_fit(2))
     assert start(lambda: one_fit(3)) == [0, 1, 2]
     start(lambda: (one_fit(3), one_fit(1)))
-    with pytest.raises(KerasdistError, match="Fit 1 .*epochs was 3 and is 4"):
+    with pytest.raises(KerasdistError, match=r"Fit 1 .*epochs was 3 and is 4"):
         start(lambda: (one_fit(4), one_fit(1)))
 
 
