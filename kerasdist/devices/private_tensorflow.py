@@ -76,6 +76,11 @@ def seeds_of_operations() -> random.Random | None:
     return getattr(context.context(), "_rng", None)
 
 
+def forget_kernels() -> None:
+    """Forgets the kernels of random operations: each counts how often it was called."""
+    context.context().clear_kernel_cache()
+
+
 def inputs_of(dataset: tf.data.Dataset) -> Sequence[tf.data.Dataset]:
     """The datasets that a `tf.data` dataset reads from."""
     return dataset._inputs()

@@ -7,7 +7,6 @@ is loaded by the same code that resumes an unfinished one.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.programs import fit_record
 from kerasdist.programs.fit_record import Record
+from kerasdist.programs.notes import tell
 from kerasdist.programs.random_state import RandomState
 from kerasdist.runs.atomic import write_json
 from kerasdist.runs.catalog import is_run, read_object, status
-from kerasdist.runs.file_names import LOCK
+from kerasdist.runs.file_names import CONFIG, LOCK
 from kerasdist.runs.lock import RunLock
 
 SCRIPT = "script.json"
@@ -38,9 +38,11 @@ def of(run_dir: Path | None) -> NumberedFits | None:
     return None if run_dir is None else _known.setdefault(run_dir, NumberedFits(run_dir))
 
 
-def tell(text: str) -> None:
-    """Says something to people. What a script prints stays as it is."""
-    print(f"kerasdist: {text}", file=sys.stderr, flush=True)
+def with_callback(callbacks: Any, last: keras.callbacks.Callback) -> Any:
+    """The callbacks of a `fit`, and one of kerasdist's."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return [*(() if callbacks is None else keras.tree.flatten(callbacks)), last]
 
 
 class NumberedFits:
@@ -64,15 +66,14 @@ class NumberedFits:
             if placement.is_chief:
                 self._open(Record.of(model, given), folder)
             placement.wait()
-        keeper = RandomState(model)
-        callbacks = given["callbacks"]
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(keeper)
-        else:
-            callbacks = [*(() if callbacks is None else keras.tree.flatten(callbacks)), keeper]
+        callbacks = with_callback(given["callbacks"], RandomState(model))
         self.is_training = True
         try:
             yield folder, {**given, "callbacks": callbacks}
+        except BaseException:
+            if not is_run(folder):
+                self._count -= 1  # It was refused. The next fit takes its place.
+            raise
         finally:
             self.is_training = False
 
@@ -82,10 +83,13 @@ class NumberedFits:
             self._lock = _locked(self._run_dir)
         records = [Record.from_json(r) for r in read_object(self._run_dir / SCRIPT).get("fits", [])]
         place = self._count - 1
-        if place < len(records):
+        with contextlib.suppress(OSError):  # A process was killed while it wrote this.
+            (folder / f".{CONFIG}.tmp").unlink()
+        if place < len(records) and is_run(folder):
             self._check(record, records[place], is_last=place == len(records) - 1)
-            if status(folder) == "finished":
-                tell(f"fit {self._count} is finished, and loaded from {folder}")
+            is_finished = status(folder) == "finished"
+            how = "is finished, and loaded from" if is_finished else "continues in"
+            tell(f"fit {self._count} {how} {folder}")
         records[place : place + 1] = [record]
         content = {"kerasdist": __version__, "fits": [r.to_json() for r in records]}
         write_json(self._run_dir / SCRIPT, content, sync=True)

@@ -58,6 +58,11 @@ class ProgramOptions:
             **({"sync_batch_norm": True} if self.sync_batch_norm else {}),
         }
 
+    def of_test(self) -> dict[str, Any]:
+        """The arguments of every `evaluate`."""
+        names = ("devices", "shards", "deterministic", "allow_nan")
+        return {name: getattr(self, name) for name in names}
+
     def of_run(self) -> dict[str, Any]:
         """The arguments of a `fit` that is kept in a folder."""
         return {"save_every": self.save_every, "keep": self.keep, "monitor": self.monitor}

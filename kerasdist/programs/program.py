@@ -9,10 +9,12 @@ import keras
 from kerasdist.devices.placement import Placement, place
 from kerasdist.models import pure, refusals
 from kerasdist.models.contract import Model
-from kerasdist.programs import numbered_fits, validation_data
+from kerasdist.programs import notes, numbered_fits, validation_data
+from kerasdist.programs.numbered_fits import with_callback
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.programs.single_batches import SingleBatches, batch_of, single_batch
 from kerasdist.training import keras_calls
+from kerasdist.training.progress.reporter import mode_of
 
 
 class Program:
@@ -21,7 +23,7 @@ class Program:
     def __init__(self, options: ProgramOptions):
         self.options = options
         self._placement: Placement | None = None
-        self._has_told = False
+        self.told: set[str] = set()
 
     def fit(self, model: keras.Model, **given: Any) -> keras.callbacks.History:
         _check_compiled(model, "fit")
@@ -32,22 +34,20 @@ class Program:
             return self._fit(model, given)
 
     def _fit(self, model: keras.Model, given: dict[str, Any]) -> keras.callbacks.History:
-        options = self.options
-        fits = numbered_fits.of(options.run_dir)
+        options, fits = self.options, numbered_fits.of(self.options.run_dir)
+        notes.tell_batch_norm(self, model, given["batch_size"])
         if fits is None or fits.is_training:  # A fit in a callback is repeated with its epoch.
-            return keras_calls.fit(model, **given, **options.of_fit())
-        with fits.next(model, given, self._place()) as (folder, given):
+            return _shown(model, given, options.of_fit())
+        with fits.next(model, given, self.place()) as (folder, given):
             kept = {"run_dir": folder, **options.of_run()}
-            return keras_calls.fit(model, **given, **options.of_fit(), **kept)
+            return _shown(model, given, {**options.of_fit(), **kept})
 
     def evaluate(self, model: keras.Model, **given: Any) -> Any:
         _check_compiled(model, "evaluate")
         if validation_data.catch(given):
             return {}
         options = self.options
-        return keras_calls.evaluate(
-            model, **given, devices=options.devices, allow_nan=options.allow_nan
-        )
+        return keras_calls.evaluate(model, **given, **options.of_test())
 
     def predict(self, model: keras.Model, **given: Any) -> Any:
         batch = single_batch(given)
@@ -72,12 +72,7 @@ class Program:
                     f"time. Received: sample_weight={sample_weight}, class_weight={class_weight}"
                 )
             sample_weight = pure.class_weights(y, class_weight)
-        if not self._has_told and self.options.run_dir is not None:
-            self._has_told = True
-            numbered_fits.tell(
-                "`train_on_batch` saves nothing in `run_dir`: a script that is killed repeats "
-                "these steps. Its calls of `fit` are saved."
-            )
+        notes.tell_of_steps(self)
         logs = self._batches().train(model, batch_of(x, y, sample_weight))
         return logs if return_dict else pure.in_order(model, logs)
 
@@ -92,13 +87,27 @@ class Program:
         return self._batches().predict(model, batch_of(x, None, None))
 
     def _batches(self) -> SingleBatches:
-        return SingleBatches(self.options, self._place())
+        return SingleBatches(self.options, self.place())
 
-    def _place(self) -> Placement:
+    def place(self) -> Placement:
         """The devices. Finding them again for each batch would take too long."""
         if self._placement is None:
             self._placement = place(self.options.devices)
         return self._placement
+
+
+def _shown(
+    model: keras.Model, given: dict[str, Any], own: dict[str, Any]
+) -> keras.callbacks.History:
+    """Trains, and shows what Keras would: a script's output may be read by others."""
+    verbose = given["verbose"]
+    has_display = verbose in (1, "auto") and mode_of("auto") in ("live", "notebook")
+    if verbose == 0 or has_display:
+        return keras_calls.fit(model, **given, **own)
+    callbacks = with_callback(given["callbacks"], pure.EpochLines(verbose))
+    history = keras_calls.fit(model, **{**given, "callbacks": callbacks}, **own, progress=False)
+    history.params = {**history.params, "verbose": verbose}
+    return history
 
 
 def _check_compiled(model: keras.Model, method: str) -> None:

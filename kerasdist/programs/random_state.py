@@ -69,6 +69,7 @@ class RandomState(Remembering):
         generator = private_tensorflow.seeds_of_operations()
         if generator is not None:
             generator.setstate(_given(arrays))
+            private_tensorflow.forget_kernels()
 
 
 def _taken(state: tuple[Any, ...]) -> list[np.ndarray]:

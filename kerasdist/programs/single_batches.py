@@ -23,6 +23,7 @@ from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.inspection import Findings
+from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.programs.batch_queue import BatchQueue, spec_of
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
@@ -143,7 +144,7 @@ class SingleBatches:
         with (
             placement.together(),
             placement.guarded(),
-            sums.fixed_graphs(options.deterministic and kind == "train", placement.is_gpu),
+            sums.fixed_graphs(options.deterministic and kind != "predict", placement.is_gpu),
         ):
             kept = self._kept(model, kind)
             spec = spec_of(batch)
@@ -191,9 +192,9 @@ class SingleBatches:
         options, placement = self._options, self._placement
         refusals.refuse_scope()
         is_training = kind == "train"
-        deterministic = options.deterministic and is_training
-        given = options.shards if is_training else None
-        shards = choose_shards(given, placement, deterministic, None)
+        shards = placement.num_replicas
+        if kind != "predict":
+            shards = choose_shards(options.shards, placement, options.deterministic, None)
         if kind != "predict":
             refusals.refuse_unsupported(model, to_train=is_training)
         if pure.overrides(model, f"{kind}_step"):
@@ -249,6 +250,7 @@ class SingleBatches:
             return Settings(
                 shards=shards,
                 own_steps=own,
+                deterministic=options.deterministic and kind == "test",
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=findings.num_denominators,
                 test_state_rules=found.rules,

@@ -12,6 +12,8 @@ import keras
 
 from kerasdist.data.feed import Feed
 from kerasdist.devices.placement import Placement, place
+from kerasdist.devices.shard_counts import resolve_shards
+from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.errors import KerasdistError
@@ -43,6 +45,8 @@ def evaluate(
     *,
     data: DataLike | None = None,
     devices: DeviceLike = "auto",
+    shards: int | None = None,
+    deterministic: bool = False,
     allow_nan: bool = False,
 ) -> dict[str, Any]:
     """Computes the exact loss and metrics over all of `data`, on any number of devices.
@@ -61,6 +65,8 @@ def evaluate(
         return_dict: Only True: the result is always a dict.
         data: The same as `x`.
         devices: As in `fit`.
+        shards: As in `fit`.
+        deterministic: As in `fit`.
         allow_nan: As in `fit`.
 
     Returns:
@@ -86,6 +92,8 @@ def evaluate(
         allow_nan=allow_nan,
         callbacks=callbacks,
         verbose=verbose,
+        shards=shards,
+        deterministic=deterministic,
     )
     refusals.refuse_scope()
     return _evaluate(model_or_run, data, options, place(devices))
@@ -143,6 +151,8 @@ class TestOptions:
     allow_nan: bool = False
     callbacks: Sequence[keras.callbacks.Callback] = ()
     verbose: int | str = 0
+    shards: int | None = None
+    deterministic: bool = False
 
     @classmethod
     def checked(
@@ -153,11 +163,14 @@ class TestOptions:
         callbacks: CallbackLike | None,
         allow_nan: bool = False,
         verbose: int | str = 0,
+        shards: int | None = None,
+        deterministic: bool = False,
     ) -> TestOptions:
         arguments.check_counts(steps=steps)
         steps = arguments.capped_steps("steps", steps)
         level = checked_verbose(verbose)
-        return cls(batch_size, steps, allow_nan, arguments.as_callbacks(callbacks), level)
+        found = arguments.as_callbacks(callbacks)
+        return cls(batch_size, steps, allow_nan, found, level, shards, deterministic)
 
     def tell(self, feed: Feed, began: float, logs: Mapping[str, Any], placement: Placement) -> None:
         """Prints one line, in the words of Keras's `verbose=2`. "auto" is silent here."""
@@ -183,7 +196,10 @@ def _evaluate(
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
         refusals.refuse_bypassed(model, "evaluate")
-        checker = DataChecker(stack, model, placement, placement.num_replicas)
+        deterministic = options.deterministic
+        shards = resolve_shards(options.shards, placement.num_replicas, deterministic)
+        stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
+        checker = DataChecker(stack, model, placement, shards)
         checked = checker.to_test(
             data,
             name="data",
@@ -193,7 +209,7 @@ def _evaluate(
         )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked)
+        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         hooks = _hooks(engine, checked, options)
         logs = test(engine, checked.feed, options.steps, hooks, use_ema=False)
@@ -217,7 +233,7 @@ def _predict(
         checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked)
+        engine = _engine(model, placement, checked, placement.num_replicas)
         stack.callback(engine.close)
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
@@ -225,14 +241,22 @@ def _predict(
         return found
 
 
-def _engine(model: keras.Model, placement: Placement, checked: CheckedData) -> Engine:
+def _engine(
+    model: keras.Model,
+    placement: Placement,
+    checked: CheckedData,
+    shards: int,
+    *,
+    deterministic: bool = False,
+) -> Engine:
     own = checked.findings.own_step
-    if checked.whole_reason and placement.num_replicas > 1:
+    if checked.whole_reason and shards > 1:
         if placement.workers is not None:
             refusals.refuse_whole_batch(model, checked.whole_reason)
-        placement = placement.alone()
+        placement, shards = placement.alone(), 1
     settings = Settings(
-        shards=placement.num_replicas,
+        shards=shards,
+        deterministic=deterministic,
         gather_metrics=checked.findings.gather_metrics,
         num_test_denominators=checked.num_denominators,
         test_state_rules=checked.verdict.rules,

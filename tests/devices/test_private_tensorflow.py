@@ -197,3 +197,13 @@ def test_the_memory_of_devices_is_known():
     assert set(limits) <= {
         d.name.partition("/device:")[2] for d in tf.config.list_logical_devices()
     }
+
+
+def test_seeds_of_operations_come_again():
+    tf.random.set_seed(3)
+    generator = private_tensorflow.seeds_of_operations()
+    state = generator.getstate()
+    first = tf.random.normal((2,)).numpy().tolist()
+    generator.setstate(state)
+    private_tensorflow.forget_kernels()
+    assert tf.random.normal((2,)).numpy().tolist() == first

@@ -102,8 +102,8 @@ def strike(folder: Path, undisturbed: Undisturbed, moment: float, devices: int) 
 
 
 def disturb(folder: Path, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
-    """Kills a script once, twice or three times, lets it end, and returns what differs."""
-    kills = 1 + (chance.random() < 0.3) + (chance.random() < 0.1)
+    """Kills a script once or twice, lets it end, and returns what differs."""
+    kills = 1 + (chance.random() < 0.2)
     counts = (1, 2, 4)
     for number in range(kills):
         moment = chance.uniform(-0.1, 1)

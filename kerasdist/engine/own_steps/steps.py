@@ -97,8 +97,10 @@ def own_predict_step(
     parts: OwnParts, replica: Number, batch: Any, start: Start
 ) -> tuple[Any, tf.Tensor]:
     """The outputs of an own `predict_step` for this replica's shard, and how many rows count."""
-    cut, inputs = _cut(parts, replica, batch), _inputs(start)
-    piece = cut.shard(0)
+    batch, span = batch if parts.placement.has_parts else (batch, None)
+    example, placement = Example((batch,), batch, None, None), parts.placement
+    piece = Cut(example, placement.num_replicas, placement, replica, span).shard(0)
+    inputs = _inputs(start)
     run = parts.functions.direct(inputs, piece, lambda gradients: gradients)
     outputs = tf.nest.pack_sequence_as(parts.plan.returned, run.returned)
     count = piece.num_global if piece.num_examples is None else piece.num_examples

@@ -77,11 +77,11 @@ class _Trace:
         metrics = {id(v) for v in self._roles.metrics}
         changed = {key: v for key, v in stepped.changed.items() if key not in metrics}
         dependent = _dependent(changed.values(), self._sources, self._met)
-        same = frozenset(key for key, v in changed.items() if v.name not in dependent)
+        same = frozenset(key for key, v in changed.items() if _name(v) not in dependent)
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(stepped.returned)]
         of_data = _dependent(leaves, self._sources, self._met)
         kinds = [
-            RESULT if i in stepped.results else MEAN if leaf.name in of_data else SAME
+            RESULT if i in stepped.results else MEAN if _name(leaf) in of_data else SAME
             for i, leaf in enumerate(leaves)
         ]
         returned = tf.nest.pack_sequence_as(
@@ -122,7 +122,7 @@ def _dependent(
     """The names of those tensors that depend on the sources, other than through the stops."""
     known = {t.name: True for t in sources} | {t.name: False for t in stops}
     for tensor in tensors:
-        waiting = [tensor]
+        waiting = [tensor] if tf.is_symbolic_tensor(tensor) else []
         while waiting:
             last = waiting[-1]
             if last.name in known:
@@ -136,6 +136,11 @@ def _dependent(
                 known[last.name] = any(known[t.name] for t in inputs)
                 waiting.pop()
     return {name for name, depends in known.items() if depends}
+
+
+def _name(tensor: tf.Tensor) -> str:
+    """Its name in the graph. A step may also return plain numbers, which have none."""
+    return tensor.name if tf.is_symbolic_tensor(tensor) else ""
 
 
 def _untraceable(model: keras.Model, method: str, error: Exception) -> KerasdistError:

@@ -5,6 +5,7 @@ fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
 from kerasdist.models.pure.building import build, build_optimizer
+from kerasdist.models.pure.epoch_lines import EpochLines
 from kerasdist.models.pure.forward import (
     Forward,
     apply_gradients,
@@ -84,6 +85,7 @@ __all__ = [
     "REFUSED_OPTIMIZERS",
     "Call",
     "Draws",
+    "EpochLines",
     "Forward",
     "Gradients",
     "InPlace",
