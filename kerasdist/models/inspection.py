@@ -96,16 +96,8 @@ def check_shapes(model: keras.Model, spec: Batch, where: str) -> None:
 
 
 def check_features(model: keras.Model, spec: Batch, *, need_targets: bool = True) -> Example:
-    """Reads a spec as the model reads batches. Refuses missing fields, and strings."""
+    """Reads a spec as the model reads batches. Refuses missing fields."""
     example = read(model, spec, need_targets=need_targets)
-    for path, leaf in fields_read(model, spec):
-        if leaf.dtype == tf.string:
-            role = "feature" if any(leaf is x for x in tf.nest.flatten(example.x)) else "target"
-            raise KerasdistError(
-                f"Received strings as the {role} {path!r}. Expected numbers: devices cannot hold "
-                "strings. Map them to numbers in the data, for example with "
-                "`keras.layers.StringLookup` in a `map`."
-            )
     if isinstance(example.x, Mapping):
         _check_inputs(model, example.x)
     needs_targets = need_targets and not pure.overrides(model, "compute_loss")
@@ -203,6 +195,17 @@ def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) ->
     fields = fields_read(model, spec)
     shapes = ", ".join(f"{path}: {s.dtype.name}{tuple(s.shape)}" for path, s in fields)
     reason = (keras_reason(error) or type(error).__name__).rstrip(".")
+    text = next((path for path, leaf in fields if leaf.dtype == tf.string), None)
+    if text is not None:
+        targets = tf.nest.flatten(read(model, spec, need_targets=False).y)
+        is_target = any(leaf is y for path, leaf in fields if path == text for y in targets)
+        return KerasdistError(
+            f"Received strings as the {'target' if is_target else 'feature'} {text!r}, which the "
+            f"model {type(model).__name__!r} or its loss cannot read: {reason}. Expected numbers, "
+            "or a layer that turns the strings into numbers. Begin the model with "
+            "`keras.layers.StringLookup` or `TextVectorization`, or use them in a `map` of the "
+            "data."
+        )
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
         f"read: {reason}. Expected shapes and types that fit. Change the data or the model; the "

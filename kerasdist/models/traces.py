@@ -101,6 +101,7 @@ def _adopting_graph(
         pure.adopt(model, passed().outside)
         graph = _graph(function, spec)
     _refuse_assigned(model, graph)
+    _refuse_cast_strings(graph)
     return graph
 
 
@@ -137,6 +138,13 @@ def _refuse_assigned(model: keras.Model, graph: tf.Graph) -> None:
             "and are saved and restored. Make it with `keras.Variable(...)`, or with "
             "`self.add_weight(...)` in a layer."
         )
+
+
+def _refuse_cast_strings(graph: tf.Graph) -> None:
+    """TensorFlow traces a cast of strings, but cannot run it (2.21)."""
+    for operation in graph.get_operations():
+        if operation.type == "Cast" and operation.inputs[0].dtype == tf.string:
+            raise TypeError(f"cannot cast strings to {operation.outputs[0].dtype.name}")
 
 
 def _assigned_variables(graph: tf.Graph) -> list[str]:

@@ -24,6 +24,12 @@ def _words(random):
     return random.integers(1, 20, (EXAMPLES, 6)) * (lengths[:, None] > [0, 1, 2, 3, 4, 5])
 
 
+def _texts(random):
+    import numpy as np
+
+    return np.array([["a b", "c", "d a b c a"][i] for i in random.integers(0, 3, EXAMPLES)])
+
+
 def _classifier(layers, inputs, *, metrics=("accuracy",), optimizer=None, **options):
     import keras
 
@@ -97,7 +103,18 @@ def large():
     return _classifier(layers, keras.Input((8, 8, 3)))
 
 
-# Model, data ("images", "words" or "maps") and Keras's policy.
+def strings():
+    """A model that begins with lookup tables, which only the host has."""
+    import keras
+
+    vector = keras.layers.TextVectorization(
+        vocabulary=["a", "b", "c"], output_sequence_length=4, output_mode="int"
+    )
+    layers = [vector, keras.layers.Embedding(6, 5), keras.layers.GlobalAveragePooling1D()]
+    return _classifier([*layers, keras.layers.Dense(3)], keras.Input((1,), dtype="string"))
+
+
+# Model, data ("images", "words", "texts" or "maps") and Keras's policy.
 KINDS = {
     "mean_iou": (mean_iou, "maps", "float32"),
     "float64": (convolutions, "images", "float64"),
@@ -106,6 +123,7 @@ KINDS = {
     "integer_state": (integer_state, "images", "float32"),
     "gru": (gru, "words", "float32"),
     "attention": (attention, "words", "float32"),
+    "strings": (strings, "texts", "float32"),
     "large": (large, "images", "float32"),
     "large_float16": (large, "images", "mixed_float16"),
 }
@@ -115,7 +133,8 @@ def data(form):
     import numpy as np
 
     random = np.random.default_rng(3)
-    x = _words(random) if form == "words" else _images(random)
+    make = {"words": _words, "texts": _texts}.get(form, _images)
+    x = make(random)
     shape = (EXAMPLES, 8, 8) if form == "maps" else (EXAMPLES,)
     return x, random.integers(0, 3, shape)
 

@@ -52,6 +52,8 @@ class ArrayStream(TensorStream):
     def rows(self, epoch: int, start: int) -> Rows | None:
         size = self.batch_size
         leaves = tf.nest.flatten(self.arrays)
+        if any(a.dtype.kind in "OUS" for a in leaves):
+            return None  # Their sizes are unknown.
         num_bytes = sum(a.nbytes // max(len(a), 1) for a in leaves) * size
         if self._share is not None or num_bytes > MAX_BATCH_BYTES:
             return None
