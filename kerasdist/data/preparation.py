@@ -15,6 +15,7 @@ from kerasdist.data.order import own_rows
 from kerasdist.data.streams import Stream
 from kerasdist.data.values import checker
 from kerasdist.devices.placement import Share
+from kerasdist.models.composites import count_rows, rows_of
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.inspection import check_shapes
 from kerasdist.models.value_checks import Labels
@@ -140,12 +141,12 @@ def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def part_of(share: Share, batch: Batch, is_whole: bool) -> tuple[Batch, tf.Tensor]:
     """A worker's rows of a batch, or with `is_whole` all of them, and the span."""
-    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    count = count_rows(tf.nest.flatten(batch)[0])
     if is_whole:
         return batch, tf.stack([count, 0])
     zero = tf.constant(0, tf.int64)
     first, end = own_rows(share, zero, count)
-    return tf.nest.map_structure(lambda t: t[first:end], batch), _span(share, count)
+    return tf.nest.map_structure(lambda t: rows_of(t, first, end), batch), _span(share, count)
 
 
 def _span(share: Share, count: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.batches import Batch, Spec, check_batch_size, no_examples
+from kerasdist.data.composite_data import is_scipy_sparse
 from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
@@ -21,6 +22,7 @@ from kerasdist.data.forms.sequences import Sequences, SequenceStream
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
 from kerasdist.errors import KerasdistError
+from kerasdist.models.composites import is_composite
 
 
 class Stream(Protocol):
@@ -202,7 +204,9 @@ def _is_array_like(data: Any) -> bool:
             all(isinstance(v, (int, float, np.generic, str, bytes)) for v in data)
             or all(v is None or _is_array_like(v) for v in data)
         )
-    return isinstance(data, np.ndarray) or tf.is_tensor(data) or hasattr(data, "__array__")
+    if isinstance(data, np.ndarray) or tf.is_tensor(data) or hasattr(data, "__array__"):
+        return True
+    return is_composite(data) or is_scipy_sparse(data)
 
 
 def _is_list_of_examples(data: Any) -> bool:

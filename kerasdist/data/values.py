@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from kerasdist.data.batches import Batch
 from kerasdist.errors import KerasdistError
+from kerasdist.models.composites import count_rows, values_of
 from kerasdist.models.fields import fields_read, targets_read
 from kerasdist.models.value_checks import Labels, label_message, not_finite_message, sizes_message
 
@@ -31,7 +32,7 @@ def checker(
         checks = [_check_sizes(name, number, fields)] if fields else []
         for path, tensor in fields if check_values else ():
             if tensor.dtype.is_floating:
-                finite = tf.reduce_all(tf.math.is_finite(tensor))
+                finite = tf.reduce_all(tf.math.is_finite(values_of(tensor)))
                 message = not_finite_message(name, path, _PLACE)
                 checks.append(_assert(finite, message, (number,)))
         y = targets_read(model, batch)
@@ -46,7 +47,7 @@ def checker(
 def _check_sizes(
     name: str, number: tf.Tensor, fields: Sequence[tuple[str, tf.Tensor]]
 ) -> tf.Operation:
-    sizes = tf.stack([tf.shape(tensor)[0] for _, tensor in fields])
+    sizes = tf.stack([count_rows(tensor, tf.int32) for _, tensor in fields])
     is_even = tf.reduce_all((sizes == sizes[0]) & (sizes > 0))
     message = sizes_message(name, ", ".join(path for path, _ in fields), "{}", _PLACE)
     return _assert(is_even, message, (sizes, number))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
 from kerasdist.models.class_weights import weigh_classes
+from kerasdist.models.composites import count_rows
 from kerasdist.models.fields import Batch, read
 
 _ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatter")
@@ -60,7 +61,7 @@ def trace(
     def forward(batch: Batch) -> None:
         # Class weights change what some losses divide by.
         example = weigh_classes(read(model, batch), class_weight)
-        count = tf.shape(tf.nest.flatten(example.args)[0])[0]
+        count = count_rows(tf.nest.flatten(example.args)[0], tf.int32)
         shard = pure.Shard(count, count)
         roles = pure.parts(model)
         passed = pure.forward(

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from kerasdist.errors import KerasdistError
+from kerasdist.models.composites import is_ragged, is_sparse
 from kerasdist.models.fields import Batch, fields_read, targets_read
 
 # How many rows are checked at once, so that the check needs little memory.
@@ -61,7 +62,7 @@ def check_arrays(
 ) -> None:
     """Checks data in memory all at once, for what is checked batch by batch in a stream."""
     for path, array in () if allow_nan else fields_read(model, arrays):
-        bad = _first_not_finite(array) if array.dtype.kind == "f" else None
+        bad = _first_not_finite(array)
         if bad is not None:
             raise KerasdistError(not_finite_message(name, path, f"example {bad} (from 0)"))
     y = targets_read(model, arrays)
@@ -75,11 +76,24 @@ def check_arrays(
             raise KerasdistError(label_message(name, label, f"{values[wrong].flat[0]}", place))
 
 
-def _first_not_finite(array: np.ndarray) -> int | None:
+def _first_not_finite(array: Any) -> int | None:
+    """The number of the first example with NaN or infinity."""
+    if is_sparse(array):
+        bad = _first_not_finite(array.values.numpy())
+        return None if bad is None else int(array.indices[bad, 0])
+    if is_ragged(array):
+        bad = _first_not_finite(array.flat_values.numpy())
+        if bad is None:
+            return None
+        for splits in reversed(array.nested_row_splits):
+            bad = int(np.searchsorted(splits.numpy(), bad, side="right")) - 1
+        return bad
+    if array.dtype.kind != "f":
+        return None
     for start in range(0, len(array), _ROWS):
-        bad = ~np.isfinite(array[start : start + _ROWS])
-        if bad.any():
-            return start + int(np.argwhere(bad)[0][0])
+        bad_rows = ~np.isfinite(array[start : start + _ROWS])
+        if bad_rows.any():
+            return start + int(np.argwhere(bad_rows)[0][0])
     return None
 
 
