@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.errors import KerasdistError
+
 # A dense, sparse or ragged tensor. TensorFlow has no type for all of them.
 AnyTensor: TypeAlias = Any
 Number: TypeAlias = tf.Tensor | int
@@ -159,3 +161,15 @@ def concatenated(parts: tuple[AnyTensor, ...]) -> AnyTensor:
     if is_sparse(parts[0]):
         return tf.sparse.concat(0, list(parts))
     return tf.concat(parts, axis=0) if is_ragged(parts[0]) else np.concatenate(parts)
+
+
+def only_dense(result: AnyTensor) -> np.ndarray:
+    """The result of a prediction, where only arrays can be joined."""
+    if is_composite(result):
+        kind = "sparse" if is_sparse(result) else "ragged"
+        raise KerasdistError(
+            f"The model returns a {kind} tensor, and several workers predict. Expected arrays: "
+            f"workers cannot join {kind} tensors. Predict in one process, or return a dense "
+            "tensor."
+        )
+    return result

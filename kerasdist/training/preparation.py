@@ -64,7 +64,13 @@ def prepare(
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
-    jit = decide(step.jit, model, placement, deterministic=step.deterministic)
+    jit = decide(
+        step.jit,
+        model,
+        placement,
+        deterministic=step.deterministic,
+        spec=data.stream.element_spec,
+    )
     return Prepared(model, data, validation, placement, shards, seed, jit)
 
 
