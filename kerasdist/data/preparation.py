@@ -18,7 +18,7 @@ from kerasdist.devices.placement import Share
 from kerasdist.models.composites import count_rows, rows_of
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.inspection import check_shapes
-from kerasdist.models.value_checks import Labels
+from kerasdist.models.value_checks import AllowNan, Labels
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def preparation(
     need_targets: bool = True,
     share: Share | None = None,
     needs_whole: bool = False,
-    allow_nan: bool = False,
+    allow_nan: AllowNan = False,
 ) -> Preparation:
     """Makes the preparation of a stream's batches.
 
@@ -56,9 +56,8 @@ def preparation(
     check = None
     # Data in memory was checked as a whole, before anything was compiled.
     if stream.arrays is None:
-        check_values = need_targets and not allow_nan
         # Traced once for all passes.
-        check = tf.function(checker(model, labels, name, check_values=check_values))
+        check = tf.function(checker(model, labels, name, allow_nan=allow_nan or not need_targets))
     known = stream.element_spec
     augment = None if augment is None else with_epoch(augment)
     augmented = None if augment is None else _augmentation(augment, seed)

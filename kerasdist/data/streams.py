@@ -16,6 +16,7 @@ from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
 from kerasdist.data.forms.generators import function_stream, generator_stream
+from kerasdist.data.forms.loaders import loader_stream
 from kerasdist.data.forms.providers import Provider, ProviderStream
 from kerasdist.data.forms.py_datasets import PyDatasetStream
 from kerasdist.data.forms.sequences import Sequences, SequenceStream
@@ -102,7 +103,9 @@ def open_stream(
         )
     if isinstance(data, tf.data.Dataset):
         return _open_dataset(data, batch_size, shuffle, seed, name)
-    stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
+    stream: Stream | None = loader_stream(data, batch_size, bool(shuffle), seed, name)
+    if stream is None:
+        stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
     if stream is None:
         size = batch_size or default_batch_size
         stream = _open_unbatched(data, size, bool(shuffle), seed, name)
@@ -175,7 +178,8 @@ def _unknown_form(data: Any, name: str) -> KerasdistError:
     return KerasdistError(
         f"Received `{name}` of {what}. Expected arrays, a `tf.data.Dataset`, an object with "
         "`__len__` and `__getitem__`, a `keras.utils.PyDataset`, a provider with "
-        "`get_batch_data()`, or a generator function. Convert the data to one of these."
+        "`get_batch_data()`, a torch or grain loader, or a generator function. Convert the data to "
+        "one of these."
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -13,6 +14,8 @@ from kerasdist.errors import KerasdistError
 from kerasdist.models.composites import is_ragged, is_sparse
 from kerasdist.models.fields import Batch, fields_read, targets_read
 
+# Whether NaN and infinity in the data are accepted, an error, or a warning ("warn").
+AllowNan: TypeAlias = bool | str
 # How many rows are checked at once, so that the check needs little memory.
 _ROWS = 4096
 
@@ -58,13 +61,18 @@ def check_arrays(
     labels: Sequence[Labels],
     name: str,
     *,
-    allow_nan: bool = False,
+    allow_nan: AllowNan = False,
 ) -> None:
     """Checks data in memory all at once, for what is checked batch by batch in a stream."""
-    for path, array in () if allow_nan else fields_read(model, arrays):
+    for path, array in () if allow_nan is True else fields_read(model, arrays):
         bad = _first_not_finite(array)
-        if bad is not None:
-            raise KerasdistError(not_finite_message(name, path, f"example {bad} (from 0)"))
+        if bad is None:
+            continue
+        place = f"example {bad} (from 0)"
+        if allow_nan != "warn":
+            raise KerasdistError(not_finite_message(name, path, place))
+        warnings.warn(not_finite_warning(name, path, place), stacklevel=2)
+        break
     y = targets_read(model, arrays)
     for label in labels if y is not None else ():
         values = label.of(y)
@@ -103,6 +111,14 @@ def not_finite_message(name: str, where: str, place: str) -> str:
         "single NaN spoils all weights. Remove the example or replace the value, for example with "
         "`np.nan_to_num`. If the model or the loss masks such values, give `allow_nan=True` "
         "(`--allow-nan`)."
+    )
+
+
+def not_finite_warning(name: str, where: str, place: str) -> str:
+    return (
+        f"`{name}` has NaN or infinity ({where}, {place}). A single NaN spoils all weights, unless "
+        "the model or the loss masks it. Remove the example or replace the value, for example with "
+        "`np.nan_to_num`. If it is masked, give `allow_nan=True`."
     )
 
 

@@ -56,7 +56,7 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
-    allow_nan: bool = False,
+    allow_nan: bool | str = False,
     log_every: int | None = None,
     summary_every: int | None = None,
     profile: bool | PathLike = False,
@@ -109,8 +109,8 @@ def fit(
             the validation loss.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
-        allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. Steps
-            are still checked.
+        allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. With
+            "warn", the first one is a warning. Steps are still checked.
         log_every: Steps between two log lines. Default: one line per epoch.
         summary_every: Steps between two TensorBoard summaries in `run_dir/tensorboard`. Default:
             none. See docs/summaries.md.
@@ -185,7 +185,7 @@ def evaluate(
     batch_size: int | None = None,
     steps: int | None = None,
     devices: DeviceLike = "auto",
-    allow_nan: bool = False,
+    allow_nan: bool | str = False,
     callbacks: CallbackLike | None = None,
 ) -> dict[str, Any]:
     """Computes the exact loss and metrics over all of `data`, on any number of devices.

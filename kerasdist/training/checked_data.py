@@ -17,7 +17,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, refusals
 from kerasdist.models.inspection import Findings
-from kerasdist.models.value_checks import check_arrays
+from kerasdist.models.value_checks import AllowNan, check_arrays
 from kerasdist.models.verdicts import state_rules
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
@@ -103,7 +103,7 @@ class DataChecker:
         name: str,
         batch_size: int | None = None,
         default_batch_size: int | None = None,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
     ) -> CheckedData:
         """Data to compute metrics on."""
         stream = self._opened(
@@ -145,7 +145,7 @@ class DataChecker:
         augment: Augment | None = None,
         *,
         to_train: bool = True,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
         class_weight: dict[int, float] | None = None,
     ) -> Findings:
         """Builds the model for the data if necessary, traces it, and checks arrays."""
@@ -168,7 +168,7 @@ class DataChecker:
         *,
         augment: Augment | None = None,
         seed: int = 0,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
     ) -> Feed:
         prepare = preparation(
             self.model,
@@ -195,7 +195,6 @@ def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -
         )
     if plan.steps is None and plan.steps_per_epoch is None:
         check_ends(stream, "data", "steps_per_epoch")
-        check_readable(stream, "data", plan.epochs)
     if deterministic and stream.num_threads > 1:
         raise KerasdistError(
             f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "

@@ -15,6 +15,7 @@ from kerasdist.engine.settings import Settings
 from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.value_checks import AllowNan
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.epochs.callbacks import Hooks
@@ -28,7 +29,7 @@ class TestOptions:
 
     batch_size: int | None = None
     steps: int | None = None
-    allow_nan: bool = False
+    allow_nan: AllowNan = False
     callbacks: Sequence[keras.callbacks.Callback] = ()
 
     @classmethod
@@ -38,9 +39,10 @@ class TestOptions:
         batch_size: int | None,
         steps: int | None,
         callbacks: CallbackLike | None,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
     ) -> TestOptions:
         arguments.check_counts(steps=steps)
+        arguments.check_allow_nan(allow_nan)
         steps = arguments.capped_steps("steps", steps)
         return cls(batch_size, steps, allow_nan, arguments.as_callbacks(callbacks))
 
