@@ -149,6 +149,12 @@ def with_shape(spec: tf.TypeSpec, shape: Any) -> tf.TypeSpec:
     return tf.TensorSpec(shape, spec.dtype)
 
 
+def described(spec: tf.TypeSpec) -> str:
+    """The kind, type and shape of a tensor, for messages."""
+    kind = "sparse " if is_sparse(spec) else "ragged " if is_ragged(spec) else ""
+    return f"{kind}{spec.dtype.name}{tuple(spec.shape)}"
+
+
 def as_result(tensor: AnyTensor, number: int) -> AnyTensor:
     """The first rows of a computed tensor: an array, or a sparse or ragged tensor as in Keras."""
     return rows_of(tensor, 0, number) if is_composite(tensor) else tensor.numpy()[:number]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
+from kerasdist.models.composites import described
 from kerasdist.models.fields import Batch, Example, fields_read, read
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
@@ -193,7 +194,7 @@ def _labels(model: keras.Model, outputs: Any) -> Iterator[Labels]:
 
 def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) -> KerasdistError:
     fields = fields_read(model, spec)
-    shapes = ", ".join(f"{path}: {s.dtype.name}{tuple(s.shape)}" for path, s in fields)
+    shapes = ", ".join(f"{path}: {described(leaf)}" for path, leaf in fields)
     reason = (keras_reason(error) or type(error).__name__).rstrip(".")
     text = next((path for path, leaf in fields if leaf.dtype == tf.string), None)
     if text is not None:

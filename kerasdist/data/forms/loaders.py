@@ -31,6 +31,15 @@ def loader_stream(
     data: Any, batch_size: int | None, shuffle: bool, seed: int, name: str
 ) -> PythonStream | None:
     """The stream of data of another library; None for other data."""
+    # Before torch: where torch is installed, this class derives from one of torch.
+    if is_from(data, "datasets", "IterableDataset"):
+        if batch_size is None:
+            raise KerasdistError(
+                f"Received `{name}`, an `IterableDataset` of Hugging Face, and no `batch_size`. "
+                "Expected the number of examples per step, over all devices. Pass for example "
+                "`batch_size=128`."
+            )
+        return LoaderStream(lambda: data.iter(batch_size), name, batch_size)
     if is_from(data, "torch", "DataLoader"):
         _refuse_batch_size(batch_size, name, "a torch `DataLoader`")
         return TorchLoaderStream(data, shuffle, seed, name)
@@ -47,14 +56,6 @@ def loader_stream(
     if is_from(data, "grain", "IterDataset"):
         batches = data if batch_size is None else data.batch(batch_size, drop_remainder=False)
         return LoaderStream(lambda: batches, name, batch_size)
-    if is_from(data, "datasets", "IterableDataset"):
-        if batch_size is None:
-            raise KerasdistError(
-                f"Received `{name}`, an `IterableDataset` of Hugging Face, and no `batch_size`. "
-                "Expected the number of examples per step, over all devices. Pass for example "
-                "`batch_size=128`."
-            )
-        return LoaderStream(lambda: data.iter(batch_size), name, batch_size)
     return None
 
 
