@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.composites import described
+from kerasdist.models.composites import described, is_ragged
 from kerasdist.models.fields import Batch, Example, fields_read, read
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
@@ -101,6 +101,8 @@ def check_features(model: keras.Model, spec: Batch, *, need_targets: bool = True
     example = read(model, spec, need_targets=need_targets)
     if isinstance(example.x, Mapping):
         _check_inputs(model, example.x)
+    else:
+        _check_ragged(model, tf.nest.flatten(example.x))
     needs_targets = need_targets and not pure.overrides(model, "compute_loss")
     if needs_targets and getattr(model, "loss", None) is not None and example.y is None:
         names = sorted(str(name) for name in spec) if isinstance(spec, Mapping) else None
@@ -125,6 +127,19 @@ def _check_inputs(model: keras.Model, x: Mapping[str, Any]) -> None:
                     f"has the input {name!r}. Expected a field of that name.{closest(name, x)} "
                     "Rename the field, or the input."
                 )
+
+
+def _check_ragged(model: keras.Model, x: Sequence[tf.TypeSpec]) -> None:
+    """Rows of different lengths do not fit an input of one length. Keras fails when it runs."""
+    inputs = getattr(model, "inputs", None) or ()
+    for given, own in zip(x, inputs, strict=False) if len(x) == len(inputs) else ():
+        sizes = zip(given.shape, own.shape, strict=False)
+        if is_ragged(given) and not own.ragged and any(a is None and b for a, b in sizes):
+            raise KerasdistError(
+                f"Received {described(given)} for the model's input {own.name!r} of the shape "
+                f"{tuple(own.shape)}. Expected rows of that size. Use `.to_tensor()` in a `map`, "
+                "or `keras.Input(..., ragged=True)` and layers that read ragged tensors."
+            )
 
 
 def _refuse_own_metrics(model: keras.Model, forward: pure.Forward) -> None:

@@ -63,7 +63,7 @@ def feature_space():
     data = {"word": WORDS, "number": NUMBERS[:, 0]}
     space.adapt(tf.data.Dataset.from_tensor_slices(data))
     encoded = space.get_encoded_features()
-    return keras.Model(space.get_inputs(), layers.Dense(1)(encoded))
+    return keras.Model(dict(space.get_inputs()), layers.Dense(1)(encoded))
 
 
 MODELS = {
@@ -114,10 +114,10 @@ def test_strings_train_evaluate_and_predict_as_in_keras(name):
         data = slices(x) if devices == 2 else (x, Y)
         train(model, data, devices=devices, validation_data=(x, Y))
         assert_same(model, expected)
-        found = kerasdist.evaluate(model, (x, Y), batch_size=BATCH, devices=devices)
-        assert found == pytest.approx(results, abs=1e-9)
-        own = kerasdist.predict(model, x, batch_size=BATCH, devices=devices)
-        np.testing.assert_allclose(own, outputs, atol=1e-9)
+    found = kerasdist.evaluate(model, (x, Y), batch_size=BATCH, devices=devices)
+    assert found == pytest.approx(results, abs=1e-9)
+    own = kerasdist.predict(model, x, batch_size=BATCH, devices=devices)
+    np.testing.assert_allclose(own, outputs, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["functional", "subclassed"])
