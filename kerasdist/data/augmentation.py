@@ -11,7 +11,7 @@ import tensorflow as tf
 from kerasdist.data.batches import Batch, Spec
 from kerasdist.data.streams import Stream
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import as_tensor
+from kerasdist.models.tensors.composites import as_tensor
 
 # The user's function: `augment(batch, seed)` or `augment(batch, seed, epoch)`.
 Augment: TypeAlias = Callable[..., Batch]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kerasdist.data.composite_data import as_composite
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import is_composite, is_sparse, spec_of_rows, with_shape
+from kerasdist.models.tensors.composites import is_composite, is_sparse, spec_of_rows, with_shape
 
 # A structure of `tf.nest`: an array or tensor, or tuples and dicts of them.
 Batch: TypeAlias = Any

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.models.composites import is_composite, map_values
+from kerasdist.models.tensors.composites import is_composite, map_values
 
 
 def is_scipy_sparse(value: Any) -> bool:

@@ -15,9 +15,9 @@ from kerasdist.data.order import own_rows
 from kerasdist.data.streams import Stream
 from kerasdist.data.values import checker
 from kerasdist.devices.placement import Share
-from kerasdist.models.composites import count_rows, rows_of
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.inspection import check_shapes
+from kerasdist.models.tensors.composites import count_rows, rows_of
 from kerasdist.models.value_checks import AllowNan, Labels
 
 

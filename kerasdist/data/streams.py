@@ -23,7 +23,7 @@ from kerasdist.data.forms.sequences import Sequences, SequenceStream
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import is_composite
+from kerasdist.models.tensors.composites import is_composite
 
 
 class Stream(Protocol):

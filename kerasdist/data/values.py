@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from kerasdist.data.batches import Batch
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import count_rows, values_of
 from kerasdist.models.fields import fields_read, targets_read
+from kerasdist.models.tensors.composites import count_rows, values_of
 from kerasdist.models.value_checks import (
     AllowNan,
     Labels,

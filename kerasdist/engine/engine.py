@@ -35,7 +35,7 @@ from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
 from kerasdist.models import pure
-from kerasdist.models.composites import as_result, concatenated, only_dense
+from kerasdist.models.tensors.composites import as_result, concatenated, only_dense
 
 
 class Engine:

@@ -17,8 +17,8 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.terms import Terms
 from kerasdist.engine.train_step import Details
 from kerasdist.models import pure
-from kerasdist.models.composites import count_rows, is_composite
 from kerasdist.models.fields import fields_read, read
+from kerasdist.models.tensors.composites import count_rows, is_composite
 
 IMAGES_PER_REPLICA = 4
 _CHANNELS = (1, 3, 4)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kerasdist.devices.placement import HOST
 from kerasdist.models import pure
-from kerasdist.models.composites import as_tensor, spec_of_rows
+from kerasdist.models.tensors.composites import as_tensor, spec_of_rows
 
 
 class Sealed:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
 from kerasdist.models import pure
-from kerasdist.models.composites import count_rows, is_composite, rows_of
 from kerasdist.models.fields import Example
+from kerasdist.models.tensors.composites import count_rows, is_composite, rows_of
 
 Result = TypeVar("Result")
 # A whole number, as a tensor or, where it is known while tracing, as an `int`.

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.composites import described, is_ragged
 from kerasdist.models.fields import Batch, Example, fields_read, read
+from kerasdist.models.tensors.composites import described, is_ragged
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
 

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.composites import (
+from kerasdist.models.fields import Batch, Example, read
+from kerasdist.models.tensors.composites import (
     as_tensor,
     count_rows,
     gather_rows,
     is_composite,
     rows_of,
 )
-from kerasdist.models.fields import Batch, Example, read
 
 # The probe takes at most this many examples of the first batch, in two parts of different sizes.
 _ROWS = 61

@@ -12,8 +12,8 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
 from kerasdist.models.class_weights import weigh_classes
-from kerasdist.models.composites import count_rows
 from kerasdist.models.fields import Batch, read
+from kerasdist.models.tensors.composites import count_rows
 
 _ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatter")
 # Operations that keep a random state in TensorFlow. Keras's random functions use stateless ones.

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import is_ragged, is_sparse
 from kerasdist.models.fields import Batch, fields_read, targets_read
+from kerasdist.models.tensors.composites import is_ragged, is_sparse
 
 # Whether NaN and infinity in the data are accepted, an error, or a warning ("warn").
 AllowNan: TypeAlias = bool | str

@@ -12,8 +12,8 @@ from kerasdist.devices import gpus, private_tensorflow
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
-from kerasdist.models.composites import is_composite, is_sparse
 from kerasdist.models.fields import Batch, fields_read
+from kerasdist.models.tensors.composites import is_composite, is_sparse
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,20 @@ def _texts(random):
     return np.array([["a b", "c", "d a b c a"][i] for i in random.integers(0, 3, EXAMPLES)])
 
 
+def _sparse(random):
+    import tensorflow as tf
+
+    dense = random.normal(size=(EXAMPLES, 9)) * (random.random((EXAMPLES, 9)) < 0.4)
+    return tf.sparse.from_dense(dense.astype("float32"))
+
+
+def _ragged(random):
+    import tensorflow as tf
+
+    lengths = random.integers(1, 5, EXAMPLES)
+    return tf.RaggedTensor.from_row_lengths(random.integers(0, 20, lengths.sum()), lengths)
+
+
 def _classifier(layers, inputs, *, metrics=("accuracy",), optimizer=None, **options):
     import keras
 
@@ -114,7 +128,26 @@ def strings():
     return _classifier([*layers, keras.layers.Dense(3)], keras.Input((1,), dtype="string"))
 
 
-# Model, data ("images", "words", "texts" or "maps") and Keras's policy.
+def sparse():
+    import keras
+
+    layers = [keras.layers.Dense(4, "tanh"), keras.layers.Dense(3)]
+    return _classifier(layers, keras.Input((9,), sparse=True))
+
+
+def ragged():
+    import keras
+    import tensorflow as tf
+
+    class Mean(keras.layers.Layer):
+        def call(self, x):
+            return tf.reduce_mean(x, axis=1)
+
+    layers = [keras.layers.Embedding(20, 5), Mean(), keras.layers.Dense(3)]
+    return _classifier(layers, keras.Input((None,), dtype="int64", ragged=True))
+
+
+# Model, data ("images", "words", "texts", "sparse", "ragged" or "maps") and Keras's policy.
 KINDS = {
     "mean_iou": (mean_iou, "maps", "float32"),
     "float64": (convolutions, "images", "float64"),
@@ -123,6 +156,8 @@ KINDS = {
     "integer_state": (integer_state, "images", "float32"),
     "gru": (gru, "words", "float32"),
     "attention": (attention, "words", "float32"),
+    "sparse": (sparse, "sparse", "float32"),
+    "ragged": (ragged, "ragged", "float32"),
     "strings": (strings, "texts", "float32"),
     "large": (large, "images", "float32"),
     "large_float16": (large, "images", "mixed_float16"),
@@ -133,7 +168,8 @@ def data(form):
     import numpy as np
 
     random = np.random.default_rng(3)
-    make = {"words": _words, "texts": _texts}.get(form, _images)
+    kinds = {"words": _words, "texts": _texts, "sparse": _sparse, "ragged": _ragged}
+    make = kinds.get(form, _images)
     x = make(random)
     shape = (EXAMPLES, 8, 8) if form == "maps" else (EXAMPLES,)
     return x, random.integers(0, 3, shape)

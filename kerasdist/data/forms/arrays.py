@@ -12,7 +12,7 @@ from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.data.order import own_rows, shuffled_order
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
-from kerasdist.models.composites import by_row, gather_rows, is_composite, rows_of
+from kerasdist.models.tensors.composites import by_row, gather_rows, is_composite, rows_of
 
 # The compiled loop slices batches up to this size by itself: that takes less time than getting
 # them from a tf.data thread (about 50 microseconds, CPU, TF 2.21). Larger batches are better

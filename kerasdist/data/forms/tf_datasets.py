@@ -10,7 +10,7 @@ from kerasdist.data.forms.python_stream import PythonStream
 from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.devices.private_tensorflow import inputs_of
 from kerasdist.errors import KerasdistError
-from kerasdist.models.composites import is_composite
+from kerasdist.models.tensors.composites import is_composite
 
 DEFAULT_SHUFFLE_BUFFER = 10_000
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import HOST, Placement, Share, on_host
 from kerasdist.engine.shards import leaves
-from kerasdist.models.composites import count_rows, rows_of
+from kerasdist.models.tensors.composites import count_rows, rows_of
 
 # The part of a batch that a replica gets, and `[size of the whole batch, first row of the part]`.
 Part = tuple[Any, tf.Tensor]

@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
 
-from kerasdist.models.composites import is_ragged, is_sparse
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.forward import call
+from kerasdist.models.tensors.composites import is_ragged, is_sparse
 
 
 def build(model: keras.Model, example: Example, *, training: bool = False) -> None:

@@ -16,7 +16,7 @@ from kerasdist.devices.placement import fetched
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
-from kerasdist.models.composites import as_tensor, concatenated
+from kerasdist.models.tensors.composites import as_tensor, concatenated
 from kerasdist.runs.atomic import as_number
 from kerasdist.training.epochs.callbacks import Hooks
 

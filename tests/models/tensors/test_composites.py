@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models import composites
-from kerasdist.models.composites import (
+from kerasdist.models.tensors import composites
+from kerasdist.models.tensors.composites import (
     by_row,
     concatenated,
     count_rows,
