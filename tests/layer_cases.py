@@ -245,9 +245,9 @@ LEFT_OUT = {
     "JaxLayer": "needs JAX",
     "Layer": "the base class, which computes nothing",
     "MaxNumBoundingBoxes": "changes bounding boxes alone, no numbers that a loss could see",
-    "StringLookup": "strings are refused by name",
+    "StringLookup": "strings have their own tests: tests/training/test_strings.py",
     "TFSMLayer": "loads a SavedModel from a file",
-    "TextVectorization": "strings are refused by name",
+    "TextVectorization": "strings have their own tests: tests/training/test_strings.py",
     "TorchModuleWrapper": "needs the torch backend",
     "Wrapper": "a base class; Bidirectional, TimeDistributed and SpectralNormalization are cases",
 }

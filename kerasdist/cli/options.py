@@ -123,6 +123,9 @@ RUN_OPTIONS: Options = {
     "monitor": Option(
         str | None, None, "logged value that decides which epoch is saved as best.keras"
     ),
+    "patience": count_option(
+        None, "stop after this many epochs without a better value of --monitor", "5"
+    ),
     "on_nan": Option(
         Literal["stop", "skip"], "stop", "what to do if a step is NaN or infinite: stop or skip it"
     ),
@@ -170,6 +173,7 @@ _ONLY_FIT = {
     "save_every",
     "keep",
     "monitor",
+    "patience",
     "on_nan",
     "log_every",
     "summary_every",

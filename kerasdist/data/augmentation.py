@@ -11,6 +11,7 @@ import tensorflow as tf
 from kerasdist.data.batches import Batch, Spec
 from kerasdist.data.streams import Stream
 from kerasdist.errors import KerasdistError
+from kerasdist.models.tensors.composites import as_tensor
 
 # The user's function: `augment(batch, seed)` or `augment(batch, seed, epoch)`.
 Augment: TypeAlias = Callable[..., Batch]
@@ -60,7 +61,7 @@ def augmented_spec(spec: Spec, augment: AugmentWithEpoch) -> Spec:
                 "it was given. Return the batch, and call `tf.ensure_shape` after "
                 "`tf.numpy_function`."
             )
-    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), outputs)
+    return tf.nest.map_structure(tf.type_spec_from_value, outputs)
 
 
 def first_batch(stream: Stream, augment: Augment | None) -> Batch:
@@ -68,7 +69,7 @@ def first_batch(stream: Stream, augment: Augment | None) -> Batch:
     batch = stream.first_batch()
     if augment is None:
         return batch
-    batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+    batch = tf.nest.map_structure(as_tensor, batch)
     zero = tf.constant(0, tf.int64)
     return tf.function(with_epoch(augment))(batch, position_seed(0, 0, zero), zero)
 

@@ -10,7 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.data.composite_data import as_composite
 from kerasdist.errors import KerasdistError
+from kerasdist.models.tensors.composites import is_composite, is_sparse, spec_of_rows, with_shape
 
 # A structure of `tf.nest`: an array or tensor, or tuples and dicts of them.
 Batch: TypeAlias = Any
@@ -59,7 +61,10 @@ def _as_arrays(value: Any, where: str, path: _Path) -> Batch:
     return _as_array(value, where, path)
 
 
-def _as_array(value: Any, where: str, path: _Path) -> np.ndarray:
+def _as_array(value: Any, where: str, path: _Path) -> Any:
+    composite = as_composite(value)
+    if composite is not None:
+        return composite
     if path:
         where = f"{where} ({'/'.join(str(key) for key in path)})"
     try:
@@ -95,7 +100,7 @@ def _is_known(dtype: np.dtype) -> bool:
 
 def count_examples(arrays: Batch, where: str = "`data`") -> int:
     """The number of examples. Raises if the arrays disagree or are empty."""
-    sizes = {len(a) if a.ndim else -1 for a in tf.nest.flatten(arrays)}
+    sizes = {a.shape[0] if len(a.shape) else -1 for a in tf.nest.flatten(arrays)}
     if len(sizes) != 1 or -1 in sizes:
         shapes = tf.nest.map_structure(lambda a: a.shape, arrays)
         raise KerasdistError(
@@ -128,12 +133,18 @@ def check_batch_size(batch_size: Any, meaning: str) -> None:
 
 def spec_of(batch: Batch) -> Spec:
     """The spec of batches like this one, with any number of examples."""
-    return tf.nest.map_structure(
-        lambda array: tf.TensorSpec([None, *array.shape[1:]], _dtype(array)), batch
-    )
+    return tf.nest.map_structure(_spec, batch)
 
 
-def _dtype(array: np.ndarray) -> tf.DType:
+def _spec(array: Any) -> tf.TypeSpec:
+    if is_composite(array):
+        return spec_of_rows(array)
+    return tf.TensorSpec([None, *array.shape[1:]], _dtype(array))
+
+
+def _dtype(array: Any) -> tf.DType:
+    if is_composite(array):
+        return array.dtype
     return tf.string if array.dtype.kind in "OUS" else tf.as_dtype(array.dtype)
 
 
@@ -148,8 +159,13 @@ def relaxed_spec(spec: Spec, batch: Batch, where: str) -> Spec | None:
         ) from None
     changed = False
 
-    def leaf(own: tf.TensorSpec, array: np.ndarray) -> tf.TensorSpec:
+    def leaf(own: tf.TypeSpec, array: Any) -> tf.TypeSpec:
         nonlocal changed
+        if type(_spec(array)) is not type(own):
+            raise KerasdistError(
+                f"Received {_kind(_spec(array))} in {where} after {_kind(own)}. Expected the same "
+                "kind in every batch. Convert the tensor."
+            )
         if len(array.shape) != own.shape.rank:
             raise KerasdistError(
                 f"Received an array of shape {array.shape} in {where} after one of shape "
@@ -165,10 +181,16 @@ def relaxed_spec(spec: Spec, batch: Batch, where: str) -> Spec | None:
             return own
         changed = True
         sizes = [a if a == b else None for a, b in zip(own.shape, array.shape, strict=True)]
-        return tf.TensorSpec(sizes, own.dtype)
+        return with_shape(own, sizes)
 
     relaxed = tf.nest.map_structure(leaf, spec, batch)
     return relaxed if changed else None
+
+
+def _kind(spec: tf.TypeSpec) -> str:
+    if is_composite(spec):
+        return "a sparse tensor" if is_sparse(spec) else "a ragged tensor"
+    return "an array"
 
 
 def _fields(structure: Any) -> str:

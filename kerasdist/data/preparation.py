@@ -17,7 +17,8 @@ from kerasdist.data.values import checker
 from kerasdist.devices.placement import Share
 from kerasdist.models.fields import has_unread, only_read
 from kerasdist.models.inspection import check_shapes
-from kerasdist.models.value_checks import Labels
+from kerasdist.models.tensors.composites import count_rows, rows_of
+from kerasdist.models.value_checks import AllowNan, Labels
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def preparation(
     need_targets: bool = True,
     share: Share | None = None,
     needs_whole: bool = False,
-    allow_nan: bool = False,
+    allow_nan: AllowNan = False,
 ) -> Preparation:
     """Makes the preparation of a stream's batches.
 
@@ -55,9 +56,8 @@ def preparation(
     check = None
     # Data in memory was checked as a whole, before anything was compiled.
     if stream.arrays is None:
-        check_values = need_targets and not allow_nan
         # Traced once for all passes.
-        check = tf.function(checker(model, labels, name, check_values=check_values))
+        check = tf.function(checker(model, labels, name, allow_nan=allow_nan or not need_targets))
     known = stream.element_spec
     augment = None if augment is None else with_epoch(augment)
     augmented = None if augment is None else _augmentation(augment, seed)
@@ -140,12 +140,12 @@ def _without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def part_of(share: Share, batch: Batch, is_whole: bool) -> tuple[Batch, tf.Tensor]:
     """A worker's rows of a batch, or with `is_whole` all of them, and the span."""
-    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    count = count_rows(tf.nest.flatten(batch)[0])
     if is_whole:
         return batch, tf.stack([count, 0])
     zero = tf.constant(0, tf.int64)
     first, end = own_rows(share, zero, count)
-    return tf.nest.map_structure(lambda t: t[first:end], batch), _span(share, count)
+    return tf.nest.map_structure(lambda t: rows_of(t, first, end), batch), _span(share, count)
 
 
 def _span(share: Share, count: tf.Tensor) -> tf.Tensor:

@@ -18,16 +18,19 @@ from kerasdist.data.batches import (
     no_examples,
     whole_arrays,
 )
+from kerasdist.data.composite_data import is_scipy_sparse
 from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import WITHIN_BATCHES, ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
 from kerasdist.data.forms.generators import function_stream, generator_stream
+from kerasdist.data.forms.loaders import loader_stream
 from kerasdist.data.forms.providers import Provider, ProviderStream
 from kerasdist.data.forms.py_datasets import PyDatasetStream
 from kerasdist.data.forms.sequences import Sequences, SequenceStream
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
 from kerasdist.errors import KerasdistError
+from kerasdist.models.tensors.composites import is_composite
 
 # What Keras takes for arrays if nothing else says how large a batch is.
 KERAS_BATCH_SIZE = 32
@@ -110,7 +113,9 @@ def open_stream(
     _check_shuffle(shuffle)
     if isinstance(data, tf.data.Dataset):
         return _open_dataset(data, batch_size, shuffle, seed, name)
-    stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
+    stream: Stream | None = loader_stream(data, batch_size, bool(shuffle), seed, name)
+    if stream is None:
+        stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
     if stream is None and is_arrays(data):
         stream = _open_arrays(data, batch_size, shuffle, seed, name, steps, default_batch_size)
     if stream is None:
@@ -233,7 +238,8 @@ def _unknown_form(data: Any, name: str) -> KerasdistError:
     return KerasdistError(
         f"Received `{name}` of {what}. Expected arrays, a `tf.data.Dataset`, an object with "
         "`__len__` and `__getitem__`, a `keras.utils.PyDataset`, a provider with "
-        "`get_batch_data()`, or a generator function. Convert the data to one of these."
+        "`get_batch_data()`, a torch or grain loader, or a generator function. Convert the data to "
+        "one of these."
     )
 
 
@@ -262,7 +268,9 @@ def _is_array_like(data: Any) -> bool:
             all(isinstance(v, (int, float, np.generic, str, bytes)) for v in data)
             or all(v is None or _is_array_like(v) for v in data)
         )
-    return isinstance(data, np.ndarray) or tf.is_tensor(data) or hasattr(data, "__array__")
+    if isinstance(data, np.ndarray) or tf.is_tensor(data) or hasattr(data, "__array__"):
+        return True
+    return is_composite(data) or is_scipy_sparse(data)
 
 
 def _is_list_of_examples(data: Any) -> bool:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.batches import Batch
 from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import fields_read, targets_read
-from kerasdist.models.value_checks import Labels, label_message, not_finite_message, sizes_message
+from kerasdist.models.tensors.composites import count_rows, values_of
+from kerasdist.models.value_checks import (
+    AllowNan,
+    Labels,
+    label_message,
+    not_finite_message,
+    not_finite_warning,
+    sizes_message,
+)
 
 # Stands around kerasdist's message in the longer message of a failed TensorFlow assertion.
 _MARK = "kerasdist-check:"
@@ -19,19 +29,24 @@ _PLACE = "batch {} (from 0)"
 
 
 def checker(
-    model: keras.Model, labels: Sequence[Labels], name: str, *, check_values: bool
+    model: keras.Model, labels: Sequence[Labels], name: str, *, allow_nan: AllowNan
 ) -> Callable[[tf.Tensor, Batch], Batch]:
     """A function of a batch's number and a batch, which returns the batch if it is right.
 
-    Sizes and class numbers are always checked, NaN and infinity only with `check_values`.
+    Sizes and class numbers are always checked. With `allow_nan="warn"` the first NaN is a warning.
     """
+    told = _Told()
 
     def check(number: tf.Tensor, batch: Batch) -> Batch:
         fields = fields_read(model, batch)
         checks = [_check_sizes(name, number, fields)] if fields else []
-        for path, tensor in fields if check_values else ():
-            if tensor.dtype.is_floating:
-                finite = tf.reduce_all(tf.math.is_finite(tensor))
+        for path, tensor in () if allow_nan is True else fields:
+            if not tensor.dtype.is_floating:
+                continue
+            finite = tf.reduce_all(tf.math.is_finite(values_of(tensor)))
+            if allow_nan == "warn":
+                checks.append(told.unless(finite, not_finite_warning(name, path, _PLACE), number))
+            else:
                 message = not_finite_message(name, path, _PLACE)
                 checks.append(_assert(finite, message, (number,)))
         y = targets_read(model, batch)
@@ -43,10 +58,30 @@ def checker(
     return tf.autograph.experimental.do_not_convert(check)
 
 
+class _Told:
+    """Warns once, from a compiled function."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def unless(self, condition: tf.Tensor, message: str, number: tf.Tensor) -> tf.Tensor:
+        """Warns if the condition does not hold. Python is called only then."""
+
+        def warn(batch: int) -> np.ndarray:
+            if not self._is_told:
+                self._is_told = True
+                warnings.warn(message.replace("{}", str(batch)), stacklevel=2)
+            return np.zeros((), "bool")
+
+        return tf.cond(
+            condition, lambda: tf.constant(True), lambda: tf.numpy_function(warn, [number], tf.bool)
+        )
+
+
 def _check_sizes(
     name: str, number: tf.Tensor, fields: Sequence[tuple[str, tf.Tensor]]
 ) -> tf.Operation:
-    sizes = tf.stack([tf.shape(tensor)[0] for _, tensor in fields])
+    sizes = tf.stack([count_rows(tensor, tf.int32) for _, tensor in fields])
     is_even = tf.reduce_all((sizes == sizes[0]) & (sizes > 0))
     message = sizes_message(name, ", ".join(path for path, _ in fields), "{}", _PLACE)
     return _assert(is_even, message, (sizes, number))

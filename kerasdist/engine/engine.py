@@ -37,6 +37,7 @@ from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
 from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
+from kerasdist.models.tensors.composites import as_result, concatenated, only_dense
 
 
 class Engine:
@@ -227,14 +228,14 @@ class Engine:
     def predict(self, batch: Any) -> Any:
         """The outputs for one global batch, in its order, as arrays."""
         pieces = [
-            keras.tree.map_structure(lambda t, n=int(count): fetched(t).numpy()[:n], outputs)
+            keras.tree.map_structure(lambda t, n=int(count): as_result(fetched(t), n), outputs)
             for outputs, count in self.predict_loop(batch)
         ]
-        own = keras.tree.map_structure(
-            lambda *parts: parts[0] if len(parts) == 1 else np.concatenate(parts), *pieces
-        )
+        own = keras.tree.map_structure(lambda *parts: concatenated(parts), *pieces)
         workers = self.placement.workers
-        return own if workers is None else keras.tree.map_structure(workers.join_rows, own)
+        if workers is None:
+            return own
+        return keras.tree.map_structure(lambda t: workers.join_rows(only_dense(t)), own)
 
     def close(self) -> None:
         """Frees what waits on GPUs for the next step: batches, and copies of the state."""

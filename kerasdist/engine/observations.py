@@ -18,6 +18,7 @@ from kerasdist.engine.terms import Terms
 from kerasdist.engine.train_step import Details
 from kerasdist.models import pure
 from kerasdist.models.fields import fields_read, read
+from kerasdist.models.tensors.composites import count_rows, is_composite
 
 IMAGES_PER_REPLICA = 4
 _CHANNELS = (1, 3, 4)
@@ -92,7 +93,7 @@ class Observer:
 
     def _of_replica(self, replica: Number, batch: Any, own_loss: tf.Tensor) -> dict[str, Any]:
         batch, span = batch if self.placement.has_parts else (batch, None)
-        count = tf.shape(leaves(read(self.model, batch).args)[0], out_type=tf.int64)[0]
+        count = count_rows(leaves(read(self.model, batch).args)[0])
         count, offset = (count, 0) if span is None else (span[0], span[1])
         # The rows of this replica's shards, which are neighbours.
         num_replicas = self.placement.num_replicas
@@ -226,4 +227,5 @@ def _is_image(tensor: tf.Tensor) -> bool:
 
 
 def _is_shown(tensor: tf.Tensor) -> bool:
-    return tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
+    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
+    return is_number and not is_composite(tensor)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from kerasdist.devices.placement import HOST
 from kerasdist.models import pure
+from kerasdist.models.tensors.composites import as_tensor, spec_of_rows
 
 
 class Sealed:
@@ -59,7 +60,7 @@ class Sealed:
         leaves = tf.nest.flatten(args)
         rows = {id(leaf) for leaf in tf.nest.flatten(self._rows_of(*args))}
         is_rows = [id(leaf) in rows for leaf in leaves if leaf is not None]
-        given = [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
+        given = [as_tensor(leaf) for leaf in leaves if leaf is not None]
         tensors = [self._narrow(tensor) for tensor in given]
         narrowed = tuple(t is not g for t, g in zip(tensors, given, strict=True))
         specs = tuple(_spec(t, r) for t, r in zip(tensors, is_rows, strict=True))
@@ -79,7 +80,7 @@ class Sealed:
         self,
         args: tuple[Any, ...],
         leaves: list[Any],
-        specs: tuple[tf.TensorSpec, ...],
+        specs: tuple[tf.TypeSpec, ...],
         narrowed: tuple[bool, ...],
     ) -> Callable[..., Any]:
         present = tuple(leaf is not None for leaf in leaves)
@@ -115,11 +116,10 @@ def _wide(tensor: tf.Tensor, is_narrowed: bool) -> tf.Tensor:
         return tf.cast(tensor, tf.int64)
 
 
-def _spec(tensor: tf.Tensor, is_rows: bool) -> tf.TensorSpec:
-    shape = tensor.shape
-    if is_rows and shape.rank:
-        shape = tf.TensorShape([None]).concatenate(shape[1:])
-    return tf.TensorSpec(shape, tensor.dtype)
+def _spec(tensor: tf.Tensor, is_rows: bool) -> tf.TypeSpec:
+    if is_rows and tensor.shape.rank:
+        return spec_of_rows(tensor)
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
 @contextlib.contextmanager

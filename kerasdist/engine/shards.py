@@ -11,6 +11,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
+from kerasdist.models.tensors.composites import count_rows, is_composite, rows_of
 
 Result = TypeVar("Result")
 # A whole number, as a tensor or, where it is known while tracing, as an `int`.
@@ -111,7 +112,7 @@ class Cut:
         self._is_gpu, self._host = placement.is_gpu, placement.host
         self._size = leaves(example.args)[0].shape[0] if known and span is None else None
         if span is None:
-            self.num_global = tf.shape(leaves(example.args)[0], out_type=tf.int64)[0]
+            self.num_global = count_rows(leaves(example.args)[0])
             self._first_row = tf.constant(0, tf.int64)
         else:
             with self._host():
@@ -166,9 +167,9 @@ class Cut:
         def slice_rows(tensor: tf.Tensor | None) -> tf.Tensor | None:
             if tensor is None or is_cut:
                 return tensor
-            if self._is_gpu:
+            if self._is_gpu and not is_composite(tensor):
                 return self._sliced(tensor, rows)
-            return tensor[rows.begin : rows.begin + rows.size]
+            return rows_of(tensor, rows.begin, rows.begin + rows.size)
 
         args, y, weights = (
             tf.nest.map_structure(slice_rows, part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from kerasdist.models.fields import Batch, Example, fields_read, read, targets_r
 from kerasdist.models.own_steps.comparison import with_verdict
 from kerasdist.models.own_steps.plans import StepPlan
 from kerasdist.models.own_steps.tracing import plan_step
+from kerasdist.models.tensors.composites import described, is_ragged
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
 
@@ -117,18 +118,12 @@ def check_shapes(model: keras.Model, spec: Batch, where: str) -> None:
 
 
 def check_features(model: keras.Model, spec: Batch, *, need_targets: bool = True) -> Example:
-    """Reads a spec as the model reads batches. Refuses missing fields, and strings."""
+    """Reads a spec as the model reads batches. Refuses missing fields."""
     example = read(model, spec, need_targets=need_targets)
-    for path, leaf in fields_read(model, spec):
-        if leaf.dtype == tf.string:
-            role = "feature" if any(leaf is x for x in tf.nest.flatten(example.x)) else "target"
-            raise KerasdistError(
-                f"Received strings as the {role} {path!r}. Expected numbers: devices cannot hold "
-                "strings. Map them to numbers in the data, for example with "
-                "`keras.layers.StringLookup` in a `map`."
-            )
     if isinstance(example.x, Mapping):
         _check_inputs(model, example.x)
+    else:
+        _check_ragged(model, tf.nest.flatten(example.x))
     needs_targets = need_targets and not pure.overrides(model, "compute_loss")
     if needs_targets and getattr(model, "loss", None) is not None and example.y is None:
         names = sorted(str(name) for name in spec) if isinstance(spec, Mapping) else None
@@ -153,6 +148,19 @@ def _check_inputs(model: keras.Model, x: Mapping[str, Any]) -> None:
                     f"has the input {name!r}. Expected a field of that name.{closest(name, x)} "
                     "Rename the field, or the input."
                 )
+
+
+def _check_ragged(model: keras.Model, x: Sequence[tf.TypeSpec]) -> None:
+    """Rows of different lengths do not fit an input of one length. Keras fails when it runs."""
+    inputs = getattr(model, "inputs", None) or ()
+    for given, own in zip(x, inputs, strict=False) if len(x) == len(inputs) else ():
+        sizes = zip(given.shape, own.shape, strict=False)
+        if is_ragged(given) and not own.ragged and any(a is None and b for a, b in sizes):
+            raise KerasdistError(
+                f"Received {described(given)} for the model's input {own.name!r} of the shape "
+                f"{tuple(own.shape)}. Expected rows of that size. Use `.to_tensor()` in a `map`, "
+                "or `keras.Input(..., ragged=True)` and layers that read ragged tensors."
+            )
 
 
 def _refuse_own_metrics(model: keras.Model, forward: pure.Forward) -> None:
@@ -222,8 +230,19 @@ def _labels(model: keras.Model, outputs: Any) -> Iterator[Labels]:
 
 def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) -> KerasdistError:
     fields = fields_read(model, spec)
-    shapes = ", ".join(f"{path}: {s.dtype.name}{tuple(s.shape)}" for path, s in fields)
+    shapes = ", ".join(f"{path}: {described(leaf)}" for path, leaf in fields)
     reason = (keras_reason(error) or type(error).__name__).rstrip(".")
+    text = next((path for path, leaf in fields if leaf.dtype == tf.string), None)
+    if text is not None:
+        targets = tf.nest.flatten(read(model, spec, need_targets=False).y)
+        is_target = any(leaf is y for path, leaf in fields if path == text for y in targets)
+        return KerasdistError(
+            f"Received strings as the {'target' if is_target else 'feature'} {text!r}, which the "
+            f"model {type(model).__name__!r} or its loss cannot read: {reason}. Expected numbers, "
+            "or a layer that turns the strings into numbers. Begin the model with "
+            "`keras.layers.StringLookup` or `TextVectorization`, or use them in a `map` of the "
+            "data."
+        )
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
         f"read: {reason}. Expected shapes and types that fit.{_loss_hint(model, spec)} Change the "

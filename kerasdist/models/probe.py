@@ -13,6 +13,13 @@ import tensorflow as tf
 from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, read
+from kerasdist.models.tensors.composites import (
+    as_tensor,
+    count_rows,
+    gather_rows,
+    is_composite,
+    rows_of,
+)
 
 # The probe takes at most this many examples of the first batch, in two parts of different sizes.
 ROWS = 61
@@ -117,10 +124,10 @@ class Probe:
         self.model = model
         self.is_for_loss = targets and not own_state
         example = read(model, batch, need_targets=targets)
-        size = int(tf.shape(tf.nest.flatten(example.args)[0])[0])
+        size = int(count_rows(tf.nest.flatten(example.args)[0]))
         self.count = min(size, most)
         rows = np.linspace(0, size - 1, self.count).astype("int64")
-        self._example = _map(lambda t: tf.gather(tf.convert_to_tensor(t), rows), example)
+        self._example = _map(lambda t: gather_rows(as_tensor(t), rows), example)
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
         self.sizes = (first, self.count - first)
         self._own = {id(v) for v in own_state}
@@ -193,12 +200,12 @@ class Probe:
         *,
         other_chance: bool = False,
     ) -> Evaluation:
-        factors, example = None, _map(lambda t: t[start:end], self._example)
+        factors, example = None, _map(lambda t: rows_of(t, start, end), self._example)
         if mode.seed is not None:
             random = np.random.default_rng(mode.seed)
             factors = random.uniform(0.5, 1.0, size=self.count)[start:end]
             rows = random.permutation(self.count)[start:end]
-            example = _map(lambda t: tf.gather(t, rows), self._example)
+            example = _map(lambda t: gather_rows(t, rows), self._example)
             weight = example.sample_weight
             example = _map(lambda t: _times(t, factors), example)
             example = Example(example.args, example.x, example.y, weight)
@@ -264,7 +271,9 @@ def _map(function: Callable[[Any], Any], example: Example) -> Example:
 
 def _times(tensor: Any, factors: np.ndarray) -> Any:
     """Multiplies each row of floats by its factor. The Keras mask stays."""
-    if tensor is None or not tensor.dtype.is_floating or tensor.shape[:1] != [len(factors)]:
+    if tensor is None or is_composite(tensor) or not tensor.dtype.is_floating:
+        return tensor
+    if tensor.shape[:1] != [len(factors)]:
         return tensor
     shape = [len(factors)] + [1] * (len(tensor.shape) - 1)
     scaled = tensor * tf.cast(tf.reshape(factors, shape), tensor.dtype)

@@ -13,6 +13,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import Batch, read
+from kerasdist.models.tensors.composites import count_rows
 
 _ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatter")
 # Operations that keep a random state in TensorFlow. Keras's random functions use stateless ones.
@@ -60,7 +61,7 @@ def trace(
     def forward(batch: Batch) -> None:
         # Class weights change what some losses divide by.
         example = weigh_classes(read(model, batch), class_weight)
-        count = tf.shape(tf.nest.flatten(example.args)[0])[0]
+        count = count_rows(tf.nest.flatten(example.args)[0], tf.int32)
         shard = pure.Shard(count, count)
         roles = pure.parts(model)
         passed = pure.forward(
@@ -101,6 +102,7 @@ def _adopting_graph(
         pure.adopt(model, passed().outside)
         graph = _graph(function, spec)
     refuse_assigned(model, graph)
+    _refuse_cast_strings(graph)
     return graph
 
 
@@ -137,6 +139,13 @@ def refuse_assigned(model: keras.Model, graph: tf.Graph) -> None:
             "and are saved and restored. Make it with `keras.Variable(...)`, or with "
             "`self.add_weight(...)` in a layer."
         )
+
+
+def _refuse_cast_strings(graph: tf.Graph) -> None:
+    """TensorFlow traces a cast of strings, but cannot run it (2.21)."""
+    for operation in graph.get_operations():
+        if operation.type == "Cast" and operation.inputs[0].dtype == tf.string:
+            raise TypeError(f"cannot cast strings to {operation.outputs[0].dtype.name}")
 
 
 def _assigned_variables(graph: tf.Graph) -> list[str]:

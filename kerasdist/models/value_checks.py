@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import Batch, fields_read, targets_read
+from kerasdist.models.tensors.composites import is_ragged, is_sparse
 
+# Whether NaN and infinity in the data are accepted, an error, or a warning ("warn").
+AllowNan: TypeAlias = bool | str
 # How many rows are checked at once, so that the check needs little memory.
 _ROWS = 4096
 
@@ -57,13 +61,18 @@ def check_arrays(
     labels: Sequence[Labels],
     name: str,
     *,
-    allow_nan: bool = False,
+    allow_nan: AllowNan = False,
 ) -> None:
     """Checks data in memory all at once, for what is checked batch by batch in a stream."""
-    for path, array in () if allow_nan else fields_read(model, arrays):
-        bad = _first_not_finite(array) if array.dtype.kind == "f" else None
-        if bad is not None:
-            raise KerasdistError(not_finite_message(name, path, f"example {bad} (from 0)"))
+    for path, array in () if allow_nan is True else fields_read(model, arrays):
+        bad = _first_not_finite(array)
+        if bad is None:
+            continue
+        place = f"example {bad} (from 0)"
+        if allow_nan != "warn":
+            raise KerasdistError(not_finite_message(name, path, place))
+        warnings.warn(not_finite_warning(name, path, place), stacklevel=2)
+        break
     y = targets_read(model, arrays)
     for label in labels if y is not None else ():
         values = label.of(y)
@@ -75,11 +84,24 @@ def check_arrays(
             raise KerasdistError(label_message(name, label, f"{values[wrong].flat[0]}", place))
 
 
-def _first_not_finite(array: np.ndarray) -> int | None:
+def _first_not_finite(array: Any) -> int | None:
+    """The number of the first example with NaN or infinity."""
+    if is_sparse(array):
+        bad = _first_not_finite(array.values.numpy())
+        return None if bad is None else int(array.indices[bad, 0])
+    if is_ragged(array):
+        bad = _first_not_finite(array.flat_values.numpy())
+        if bad is None:
+            return None
+        for splits in reversed(array.nested_row_splits):
+            bad = int(np.searchsorted(splits.numpy(), bad, side="right")) - 1
+        return bad
+    if array.dtype.kind != "f":
+        return None
     for start in range(0, len(array), _ROWS):
-        bad = ~np.isfinite(array[start : start + _ROWS])
-        if bad.any():
-            return start + int(np.argwhere(bad)[0][0])
+        bad_rows = ~np.isfinite(array[start : start + _ROWS])
+        if bad_rows.any():
+            return start + int(np.argwhere(bad_rows)[0][0])
     return None
 
 
@@ -89,6 +111,14 @@ def not_finite_message(name: str, where: str, place: str) -> str:
         "single NaN spoils all weights. Remove the example or replace the value, for example with "
         "`np.nan_to_num`. If the model or the loss masks such values, give `allow_nan=True` "
         "(`--allow-nan`)."
+    )
+
+
+def not_finite_warning(name: str, where: str, place: str) -> str:
+    return (
+        f"`{name}` has NaN or infinity ({where}, {place}). A single NaN spoils all weights, unless "
+        "the model or the loss masks it. Remove the example or replace the value, for example with "
+        "`np.nan_to_num`. If it is masked, give `allow_nan=True`."
     )
 
 

@@ -15,7 +15,7 @@ from kerasdist.data.preparation import part_of
 from kerasdist.data.values import checker
 from kerasdist.devices.placement import HOST, Share
 from kerasdist.models.fields import has_unread, only_read
-from kerasdist.models.value_checks import Labels
+from kerasdist.models.value_checks import AllowNan, Labels
 
 # Queues that nobody uses, by the types of their tensors. To delete a queue before the iterator that
 # reads it ends the process, and the garbage collector deletes them in any order (TF 2.21).
@@ -46,7 +46,7 @@ class BatchQueue:
         model: The model that reads the batches.
         spec: `tf.TensorSpec`s in the structure of the batches.
         labels: The class numbers to check.
-        check_values: Whether to look for NaN and infinity.
+        allow_nan: As in `kerasdist.fit`.
         share: The part of each batch that this worker reads, if there are several workers.
         needs_whole: Whether a worker reads whole batches all the same.
     """
@@ -57,7 +57,7 @@ class BatchQueue:
         spec: Any,
         *,
         labels: tuple[Labels, ...] = (),
-        check_values: bool = True,
+        allow_nan: AllowNan = False,
         share: Share | None = None,
         needs_whole: bool = False,
     ):
@@ -65,7 +65,7 @@ class BatchQueue:
         types = tuple(s.dtype for s in flat)
         self._queue = queue = _queue(types)
         weakref.finalize(self, _free[types].append, queue)
-        check = checker(model, labels, "batch", check_values=check_values)
+        check = checker(model, labels, "batch", allow_nan=allow_nan)
 
         def take(number: tf.Tensor) -> Any:
             found = queue.dequeue()

@@ -25,7 +25,7 @@ class ProgramOptions:
     keep: int = 2
     monitor: str | None = None
     on_nan: str = "stop"
-    allow_nan: bool = False
+    allow_nan: bool | str = "warn"
     sync_batch_norm: bool = False
 
     @classmethod
@@ -34,6 +34,7 @@ class ProgramOptions:
             given["run_dir"] = Path(given["run_dir"]).expanduser().absolute()
         options = cls(**given)
         arguments.check_counts(shards=options.shards)
+        arguments.check_allow_nan(options.allow_nan)
         # These refuse wrong values now, and not in the middle of a script.
         StepOptions.checked(
             jit=options.jit,

@@ -219,7 +219,7 @@ class SingleBatches:
                 model,
                 spec,
                 labels=findings.labels,
-                check_values=not options.allow_nan,
+                allow_nan=options.allow_nan,
                 share=placement.share(shards),
                 needs_whole=findings.gather_metrics or found.whole is not None,
             ),

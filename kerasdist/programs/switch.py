@@ -44,7 +44,7 @@ def enable(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
-    allow_nan: bool = False,
+    allow_nan: bool | str = "warn",
     sync_batch_norm: bool = False,
 ) -> Enabled:
     """From here on, `model.fit`, `evaluate` and `predict` of every Keras model use kerasdist.
@@ -67,7 +67,8 @@ def enable(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is `best.keras`.
         on_nan: "stop" or "skip".
-        allow_nan: Accept NaN and infinity in the data.
+        allow_nan: What happens to NaN and infinity in the data: "warn", True (accept them) or
+            False (refuse them). Steps are always checked.
         sync_batch_norm: Take the statistics of every BatchNormalization over the whole batch.
 
     Returns:

@@ -54,6 +54,17 @@ class Recipe:
         build = self.optional("build_augment")
         return build(self.config) if build else None
 
+    def build_callbacks(self) -> Any:
+        """Builds the recipe's Keras callbacks for a training; None without any.
+
+        `build_callbacks(config)` is in callbacks.py, or in model.py. It returns a list.
+        """
+        part = "callbacks" if (self.path / "callbacks.py").is_file() else "model"
+        if part == "callbacks":
+            return self._function(part, "build_callbacks")(self.config)
+        build = getattr(import_part(self.path, part), "build_callbacks", None)
+        return build(self.config) if build else None
+
     def optional(self, name: str) -> Any:
         """A name that the recipe's data.py may define; None if it does not. See `extras`."""
         return getattr(import_part(self.path, "data"), name, None)
@@ -68,8 +79,8 @@ class Recipe:
         if function is None:
             raise KerasdistError(
                 f"The recipe {self.name!r} has no function `{name}` in its {part}.py. Expected "
-                "`build_model(config)` in model.py and `build_data(config, split)` in data.py. Add "
-                "the function."
+                "`build_model(config)` in model.py, `build_data(config, split)` in data.py and, if "
+                "there is a callbacks.py, `build_callbacks(config)` in it. Add the function."
             )
         return function
 

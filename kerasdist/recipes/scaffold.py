@@ -19,6 +19,7 @@ README = """\
 - `data.py`: your classes (`CLASS_NAMES`) and how their files are read. Delete the code that makes
   examples when you have your own data.
 - `model.py`: the network. `features` and `targets` name the fields of the data that it reads.
+- `callbacks.py`, if you add it: `build_callbacks(config)` returns a list of Keras callbacks.
 - `config.py`: the settings. Each of them is an option of `kerasdist fit`.
 """
 

@@ -51,7 +51,7 @@ def of_data(stream: Stream) -> dict[str, Any]:
 
 def _hash(structure: Any) -> str:
     digest = hashlib.sha256()
-    for leaf in tf.nest.flatten(structure):
+    for leaf in tf.nest.flatten(structure, expand_composites=True):
         array = np.asarray(leaf)
         digest.update(f"{array.shape}{array.dtype}".encode())
         if array.nbytes > _WHOLE_BYTES:

@@ -74,7 +74,7 @@ def fit(
     monitor: str | None = None,
     on_nan: str = "stop",
     sync_batch_norm: bool = False,
-    allow_nan: bool = False,
+    allow_nan: bool | str = False,
     log_every: int | None = None,
     summary_every: int | None = None,
     profile: bool | PathLike = False,
@@ -147,8 +147,8 @@ def fit(
             Keras does on one device, and not over a shard of it.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
-        allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. Steps
-            are still checked.
+        allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. With
+            "warn", the first one is a warning. Steps are still checked.
         log_every: Steps between two log lines. Default: one line per epoch.
         summary_every: Steps between two TensorBoard summaries in `run_dir/tensorboard`. Default:
             none. See docs/summaries.md.

@@ -148,6 +148,14 @@ def check_choices(*, clip_norm: Any, ema: Any, on_nan: Any, seed: Any) -> None:
         )
 
 
+def check_allow_nan(allow_nan: Any) -> None:
+    if not isinstance(allow_nan, bool) and allow_nan != "warn":
+        raise KerasdistError(
+            f"Received `allow_nan={allow_nan!r}`. Expected False (NaN in the data is an error), "
+            '"warn" or True. Use one of them.'
+        )
+
+
 def check_class_weight(class_weight: Any) -> None:
     """Class numbers with weights of at least 0."""
     if class_weight is None:

@@ -19,7 +19,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.inspection import Findings
-from kerasdist.models.value_checks import check_arrays
+from kerasdist.models.value_checks import AllowNan, check_arrays
 from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
@@ -128,7 +128,7 @@ class DataChecker:
         batch_size: int | None = None,
         default_batch_size: int | None = None,
         steps: int | None = None,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
     ) -> CheckedData:
         """Data to compute metrics on."""
         stream = self._opened(
@@ -203,7 +203,7 @@ class DataChecker:
         augment: Augment | None = None,
         *,
         to_train: bool = True,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
         class_weight: dict[int, float] | None = None,
     ) -> Findings:
         """Builds the model for the data if necessary, traces it, and checks arrays."""
@@ -230,7 +230,7 @@ class DataChecker:
         *,
         augment: Augment | None = None,
         seed: int = 0,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
     ) -> Feed:
         prepare = preparation(
             self.model,
@@ -266,7 +266,6 @@ def check_stream(stream: Stream, shards: int, plan: Plan, deterministic: bool) -
         )
     if plan.steps is None and plan.steps_per_epoch is None:
         check_ends(stream, "data", "steps_per_epoch")
-        check_readable(stream, "data", plan.num_passes)
     if deterministic and stream.num_threads > 1:
         raise KerasdistError(
             f"Received `deterministic=True` and a provider read by {stream.num_threads} threads, "

@@ -20,6 +20,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.value_checks import AllowNan
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.epochs.callbacks import Hooks
@@ -148,7 +149,7 @@ class TestOptions:
 
     batch_size: int | None = None
     steps: int | None = None
-    allow_nan: bool = False
+    allow_nan: AllowNan = False
     callbacks: Sequence[keras.callbacks.Callback] = ()
     verbose: int | str = 0
     shards: int | None = None
@@ -161,12 +162,13 @@ class TestOptions:
         batch_size: int | None,
         steps: int | None,
         callbacks: CallbackLike | None,
-        allow_nan: bool = False,
+        allow_nan: AllowNan = False,
         verbose: int | str = 0,
         shards: int | None = None,
         deterministic: bool = False,
     ) -> TestOptions:
         arguments.check_counts(steps=steps)
+        arguments.check_allow_nan(allow_nan)
         steps = arguments.capped_steps("steps", steps)
         level = checked_verbose(verbose)
         found = arguments.as_callbacks(callbacks)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import keras
 
 from kerasdist.models.precision import check_policy
+from kerasdist.models.value_checks import AllowNan
 from kerasdist.runs.checkpoints.recovery import save_interval
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.intervals import Every
@@ -61,7 +62,7 @@ class DataSource:
     shuffle: bool | int | str = True
     augment: Callable[..., Any] | None = None
     class_weight: dict[int, float] | None = None
-    allow_nan: bool = False
+    allow_nan: AllowNan = False
     validation_data: DataLike | None = None
     validation_steps: int | None = None
     validation_batch_size: int | None = None
@@ -76,6 +77,7 @@ class DataSource:
         )
         arguments.check_class_weight(source.class_weight)
         arguments.check_frequency(source.validation_freq)
+        arguments.check_allow_nan(source.allow_nan)
         if source.validation_data is None:
             return source
         steps = arguments.capped_steps("validation_steps", source.validation_steps)

@@ -90,7 +90,13 @@ def prepare(
         if placement.workers is not None:
             refusals.refuse_whole_batch(model, reason)
         placement = placement.alone()
-    jit = decide(step.jit, model, placement, deterministic=step.deterministic)
+    jit = decide(
+        step.jit,
+        model,
+        placement,
+        deterministic=step.deterministic,
+        spec=data.stream.element_spec,
+    )
     return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.bad_input import X, Y, refusal, regressor
 
@@ -14,9 +13,8 @@ from tests.bad_input import X, Y, refusal, regressor
         (np.array(["2020-01-01"] * 10, "datetime64[D]"), "datetime64[D]"),
         (np.array([None] * 10), "NoneType"),
         (np.array([{}] * 10), "dict"),
-        (tf.ragged.constant([[1.0], [2.0, 3.0]] * 5), "RaggedTensor"),
     ],
-    ids=["dates", "None", "objects", "ragged"],
+    ids=["dates", "None", "objects"],
 )
 def test_values_that_are_no_numbers(values, found, not_compiled):
     message = refusal(regressor(), (values, Y))

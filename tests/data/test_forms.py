@@ -11,7 +11,11 @@ from tests.bad_input import Provider, X, Y, batches, dataset, refusal, regressor
 
 def test_ragged_elements_of_a_dataset(not_compiled):
     ragged = tf.ragged.constant([[1.0], [2.0, 3.0]] * 5)
-    assert "RaggedTensorSpec" in refusal(regressor(), dataset(ragged, Y))
+    message = refusal(regressor(), dataset(ragged, Y))
+    assert "ragged float32(None, None) for the model's input" in message
+    assert "(None, 4)" in message
+    inner = tf.data.Dataset.from_tensors(dataset(X, Y))
+    assert "element of DatasetSpec" in refusal(regressor(), inner)
 
 
 def test_examples_of_different_shapes(not_compiled):

@@ -24,6 +24,26 @@ def _words(random):
     return random.integers(1, 20, (EXAMPLES, 6)) * (lengths[:, None] > [0, 1, 2, 3, 4, 5])
 
 
+def _texts(random):
+    import numpy as np
+
+    return np.array([["a b", "c", "d a b c a"][i] for i in random.integers(0, 3, EXAMPLES)])
+
+
+def _sparse(random):
+    import tensorflow as tf
+
+    dense = random.normal(size=(EXAMPLES, 9)) * (random.random((EXAMPLES, 9)) < 0.4)
+    return tf.sparse.from_dense(dense.astype("float32"))
+
+
+def _ragged(random):
+    import tensorflow as tf
+
+    lengths = random.integers(1, 5, EXAMPLES)
+    return tf.RaggedTensor.from_row_lengths(random.integers(0, 20, lengths.sum()), lengths)
+
+
 def _classifier(layers, inputs, *, metrics=("accuracy",), optimizer=None, **options):
     import keras
 
@@ -97,7 +117,37 @@ def large():
     return _classifier(layers, keras.Input((8, 8, 3)))
 
 
-# Model, data ("images", "words" or "maps") and Keras's policy.
+def strings():
+    """A model that begins with lookup tables, which only the host has."""
+    import keras
+
+    vector = keras.layers.TextVectorization(
+        vocabulary=["a", "b", "c"], output_sequence_length=4, output_mode="int"
+    )
+    layers = [vector, keras.layers.Embedding(6, 5), keras.layers.GlobalAveragePooling1D()]
+    return _classifier([*layers, keras.layers.Dense(3)], keras.Input((1,), dtype="string"))
+
+
+def sparse():
+    import keras
+
+    layers = [keras.layers.Dense(4, "tanh"), keras.layers.Dense(3)]
+    return _classifier(layers, keras.Input((9,), sparse=True))
+
+
+def ragged():
+    import keras
+    import tensorflow as tf
+
+    class Mean(keras.layers.Layer):
+        def call(self, x):
+            return tf.reduce_mean(x, axis=1)
+
+    layers = [keras.layers.Embedding(20, 5), Mean(), keras.layers.Dense(3)]
+    return _classifier(layers, keras.Input((None,), dtype="int64", ragged=True))
+
+
+# Model, data ("images", "words", "texts", "sparse", "ragged" or "maps") and Keras's policy.
 KINDS = {
     "mean_iou": (mean_iou, "maps", "float32"),
     "float64": (convolutions, "images", "float64"),
@@ -106,6 +156,9 @@ KINDS = {
     "integer_state": (integer_state, "images", "float32"),
     "gru": (gru, "words", "float32"),
     "attention": (attention, "words", "float32"),
+    "sparse": (sparse, "sparse", "float32"),
+    "ragged": (ragged, "ragged", "float32"),
+    "strings": (strings, "texts", "float32"),
     "large": (large, "images", "float32"),
     "large_float16": (large, "images", "mixed_float16"),
 }
@@ -115,7 +168,9 @@ def data(form):
     import numpy as np
 
     random = np.random.default_rng(3)
-    x = _words(random) if form == "words" else _images(random)
+    kinds = {"words": _words, "texts": _texts, "sparse": _sparse, "ragged": _ragged}
+    make = kinds.get(form, _images)
+    x = make(random)
     shape = (EXAMPLES, 8, 8) if form == "maps" else (EXAMPLES,)
     return x, random.integers(0, 3, shape)
 

@@ -9,7 +9,7 @@ from kerasdist.devices.ports import free_ports
 from tests.gpu import kinds, processes
 
 pytestmark = processes.needs_fake_gpus
-QUICK = ["mean_iou", "large_float16"]
+QUICK = ["mean_iou", "large_float16", "strings"]
 # Rounding of the policy, in a training of six steps with Adam.
 CLOSE = {"float64": 1e-9, "mixed_float16": 2e-2, "mixed_bfloat16": 0.1, "large_float16": 2e-2}
 

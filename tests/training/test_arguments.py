@@ -41,13 +41,11 @@ def test_deterministic_with_several_reader_threads(not_compiled):
     assert "`reader_threads=1`" in message
 
 
-def test_a_generator_that_can_be_read_once_for_two_epochs(not_compiled):
-    message = refusal(regressor(), batches(X, Y)(), batch_size=None, epochs=2)
-    assert "read only once" in message
-    assert "`epochs=2`" in message
-    assert "Pass the function itself" in message
+def test_a_generator_that_can_be_read_once_for_two_validations(not_compiled):
     message = refusal(regressor(), (X, Y), validation_data=batches(X, Y)(), epochs=2)
     assert "`validation_data`, a generator that can be read only once" in message
+    assert "`epochs=2`" in message
+    assert "Pass the function itself" in message
 
 
 def test_data_that_never_ends(not_compiled):

@@ -432,9 +432,20 @@ def test_a_generator_that_ends_before_the_steps_ends_the_training(capfd):
     assert "the data ended after 6 steps of epoch 1." in capfd.readouterr().err
 
 
-def test_a_generator_for_several_epochs_is_refused():
-    with pytest.raises(KerasdistError, match=r"can be read only once.*Pass the function itself"):
-        fit(make_model(), generate(), epochs=2)
+def test_a_generator_for_several_epochs_ends_the_training_with_a_warning(capfd):
+    model, expected = make_model(), make_model()
+    history = fit(model, generate(), epochs=3)
+    fit(expected, generate())
+    assert history.epoch == [0]
+    assert_same_weights(model, expected, 0)
+    told = capfd.readouterr().err
+    assert "the data ended after 6 steps of epoch 1." in told
+    assert "pass the generator function itself" in told
+
+
+def test_a_generator_for_one_epoch_ends_without_a_warning(capfd):
+    fit(make_model(), generate())
+    assert "the data ended" not in capfd.readouterr().err
 
 
 @pytest.fixture
@@ -781,6 +792,60 @@ def test_nan_is_refused_with_the_way_to_let_it_through(form):
         kerasdist.evaluate(make_masked(), data)
     with pytest.raises(KerasdistError, match="NaN or infinity in `validation_data`"):
         fit(make_masked(), (X, Y), validation_data=data)
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_nan_may_be_a_warning(form):
+    x, y = with_gaps()
+    data = (x, y)
+    if form == "dataset":
+        data = tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
+    place = "x, example 3" if form == "arrays" else "., batch [0-9]"
+    told = rf"`data` has NaN or infinity \({place} \(from 0\)\).*give `allow_nan=True`"
+    model, expected = make_masked(), make_masked()
+    fit(expected, data, epochs=2, allow_nan=True)
+    with pytest.warns(UserWarning, match=told) as caught:
+        fit(model, data, epochs=2, allow_nan="warn")
+    assert len(caught) == 1
+    assert_same_weights(model, expected, 0)
+    with pytest.warns(UserWarning, match=told):
+        kerasdist.evaluate(model, data, allow_nan="warn")
+    with pytest.warns(UserWarning, match="`validation_data` has NaN"):
+        fit(make_masked(), (X, Y), validation_data=data, allow_nan="warn")
+    # Data without NaN gives no warning, which would be an error here.
+    fit(make_masked(), (X, Y), allow_nan="warn")
+    # The step is still checked.
+    with pytest.warns(UserWarning, match="has NaN"), pytest.raises(kerasdist.DivergedError):
+        fit(make_model(), (x, y), allow_nan="warn")
+
+
+@pytest.mark.parametrize("value", ["maybe", None, 2])
+def test_allow_nan_is_one_of_three(value):
+    with pytest.raises(KerasdistError, match=r'Expected False .*, "warn" or True'):
+        fit(make_model(), (X, Y), allow_nan=value)
+    with pytest.raises(KerasdistError, match=r'Expected False .*, "warn" or True'):
+        kerasdist.evaluate(make_model(), (X, Y), allow_nan=value)
+
+
+@DEVICES
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_model_without_weights_trains_as_in_keras(devices, deterministic):
+    def frozen(layer):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), layer()])
+        model.trainable = False
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model
+
+    told = "does not have any trainable weights"
+    for layer, y in ((lambda: keras.layers.Rescaling(2.0), X), (lambda: keras.layers.Dense(1), Y)):
+        model, expected = frozen(layer), frozen(layer)
+        with pytest.warns(UserWarning, match=told):
+            history = keras_fit(expected, (X, y), epochs=2)
+        with pytest.warns(UserWarning, match=told):
+            own = fit(model, (X, y), epochs=2, devices=devices, deterministic=deterministic)
+        assert_same_history(own, history)
+        assert_same_weights(model, expected, 0)
 
 
 @pytest.mark.parametrize("form", ["arrays", "dataset"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.cli import folder_choice
+from kerasdist.cli import folder_choice, run_callbacks
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job, names_of
 from kerasdist.devices import cluster, worker
@@ -69,6 +69,12 @@ class _Fit:
             augment=job.recipe.build_augment() if job.recipe is not None else None,
             validation_data=job.build_data("validation") if job.recipe is not None else None,
         )
+        self._callbacks = run_callbacks.of_recipe(job.recipe)
+        self._early_stopping = run_callbacks.early_stopping(
+            self._options["patience"],
+            self._options["monitor"],
+            has_validation=self._data.validation_data is not None,
+        )
 
     def _make_reporter(self) -> Reporter:
         if not self._is_chief:
@@ -111,6 +117,10 @@ class _Fit:
                 tells_end=False,  # `_finish` has more to tell.
                 **self._chosen(_WATCHING),
             ),
+            callbacks=[
+                *self._callbacks,
+                *([] if self._early_stopping is None else [self._early_stopping]),
+            ],
         )
 
     def _trial(self) -> TrainingOptions:
@@ -170,7 +180,9 @@ class _Fit:
                 with worker.alone():
                     self._look_at_examples(path, history, result["steps"])
         self._reporter.event("end", run=str(path), **result)
-        lines = announcements.ending(path, result, monitor=self._options["monitor"])
+        stopped = self._early_stopping and run_callbacks.described(self._early_stopping)
+        lines = [stopped] if stopped else []
+        lines += announcements.ending(path, result, monitor=self._options["monitor"])
         self._reporter.say("\n".join(lines))
 
     def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:

@@ -12,6 +12,7 @@ from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.data.order import own_rows, shuffled_order
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import Share
+from kerasdist.models.tensors.composites import by_row, gather_rows, is_composite, rows_of
 
 # The compiled loop slices batches up to this size by itself: that takes less time than getting
 # them from a tf.data thread (about 50 microseconds, CPU, TF 2.21). Larger batches are better
@@ -55,6 +56,8 @@ class ArrayStream(TensorStream):
     def rows(self, epoch: int, start: int) -> Rows | None:
         size = self.batch_size
         leaves = tf.nest.flatten(self.arrays)
+        if any(is_composite(a) or a.dtype.kind in "OUS" for a in leaves):
+            return None  # The sizes of their rows differ.
         num_bytes = sum(a.nbytes // max(len(a), 1) for a in leaves) * size
         if self._share is not None or num_bytes > MAX_BATCH_BYTES:
             return None
@@ -91,7 +94,7 @@ class ArrayStream(TensorStream):
         return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _as_tensors(self) -> Batch:
-        return tf.nest.map_structure(tf.convert_to_tensor, self.arrays)
+        return tf.nest.map_structure(by_row, self.arrays)
 
     def _order(self, epoch: int) -> np.ndarray:
         order = shuffled_order(self._seed, epoch, self.num_examples)
@@ -103,11 +106,11 @@ class ArrayStream(TensorStream):
         self, first: tf.Tensor, end: tf.Tensor, own_first: tf.Tensor, own_end: tf.Tensor
     ) -> Batch:
         """The worker's own rows of the batch from `first` to `end`."""
-        return tf.nest.map_structure(lambda t: t[own_first:own_end], self._tensors)
+        return tf.nest.map_structure(lambda t: rows_of(t, own_first, own_end), self._tensors)
 
     def _take(self, rows: tf.Tensor, all_rows: tf.Tensor) -> Batch:
         """The worker's own rows of a shuffled batch; `all_rows` are those of all workers."""
-        return tf.nest.map_structure(lambda t: tf.gather(t, rows), self._tensors)
+        return tf.nest.map_structure(lambda t: gather_rows(t, rows), self._tensors)
 
     def indices(self, epoch: int, number: int) -> list[int]:
         """The numbers of the examples in a batch of a pass."""

@@ -10,6 +10,7 @@ from kerasdist.data.forms.python_stream import PythonStream
 from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.devices.private_tensorflow import inputs_of
 from kerasdist.errors import KerasdistError
+from kerasdist.models.tensors.composites import is_composite
 
 DEFAULT_SHUFFLE_BUFFER = 10_000
 
@@ -49,20 +50,21 @@ def _shuffled(dataset: tf.data.Dataset, buffer: int, seeds: list[int]) -> tf.dat
         buffer_size=buffer,
         seed=first + 1,  # Two zeros would mean a random seed.
         seed2=second,
-        output_types=[leaf.dtype for leaf in leaves],
-        output_shapes=[leaf.shape for leaf in leaves],
+        # tf.data encodes a sparse or ragged tensor as one variant.
+        output_types=[tf.variant if is_composite(leaf) else leaf.dtype for leaf in leaves],
+        output_shapes=[None if is_composite(leaf) else leaf.shape for leaf in leaves],
         reshuffle_each_iteration=False,
     )
     return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 def check_dataset(dataset: tf.data.Dataset, name: str) -> None:
-    """Raises if a dataset has ragged or sparse elements, or none."""
+    """Raises if a dataset has elements that are not tensors, or none."""
     for leaf in tf.nest.flatten(dataset.element_spec):
-        if not isinstance(leaf, tf.TensorSpec):
+        if not isinstance(leaf, tf.TensorSpec) and not is_composite(leaf):
             raise KerasdistError(
-                f"Received `{name}` with an element of {type(leaf).__name__}. Expected dense "
-                "tensors. Use `padded_batch`, `.to_tensor()` or `tf.sparse.to_dense` in a `map`."
+                f"Received `{name}` with an element of {type(leaf).__name__}. Expected dense, "
+                "sparse or ragged tensors. Convert the elements in a `map`."
             )
     if int(dataset.cardinality()) == 0:
         raise KerasdistError(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import HOST, Placement, Share, on_host
 from kerasdist.engine.shards import leaves
+from kerasdist.models.tensors.composites import count_rows, rows_of
 
 # The part of a batch that a replica gets, and `[size of the whole batch, first row of the part]`.
 Part = tuple[Any, tf.Tensor]
@@ -194,14 +195,14 @@ class DeviceBatches:
             if self._placement.workers is not None:
                 batch, span = batch
                 return batch, span[0], span[1]
-            return batch, tf.shape(leaves(batch)[0], out_type=tf.int64)[0], 0
+            return batch, count_rows(leaves(batch)[0]), 0
 
     def _part(self, batch: Any, count: tf.Tensor, first: tf.Tensor | int, share: Share) -> Any:
         if self._needs_whole or (share.end - share.first == self._shards):
             return batch
         with tf.device(HOST):
             begin, end = share.rows(count, tf.minimum, tf.maximum)
-            return tf.nest.map_structure(lambda t: t[begin - first : end - first], batch)
+            return tf.nest.map_structure(lambda t: rows_of(t, begin - first, end - first), batch)
 
     def _span(self, count: tf.Tensor, share: Share) -> tf.Tensor:
         with tf.device(HOST):

@@ -18,6 +18,7 @@ from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
 from kerasdist.models.probe import ROWS, as_float64, rounding_of
+from kerasdist.models.tensors.composites import as_tensor, count_rows, gather_rows, rows_of
 
 # Sums of many numbers may differ by this fraction, small ones by a fraction of the largest one.
 _RELATIVE, _OF_LARGEST = 1e-3, 1e-5
@@ -54,12 +55,12 @@ class _Comparison:
         self._model, self._plan = model, plan
         self._roles = pure.own_parts(model)
         leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
-        size = int(tf.shape(leaves[0])[0])
+        size = int(count_rows(leaves[0]))
         self._count = min(size, ROWS)
         self._of_rows: Collection[int] | None = None
         rows = np.linspace(0, size - 1, self._count).astype("int64")
         self._batch = tf.nest.map_structure(
-            lambda t: None if t is None else tf.gather(tf.convert_to_tensor(t), rows), batch
+            lambda t: None if t is None else gather_rows(as_tensor(t), rows), batch
         )
 
     def difference(self) -> str:
@@ -136,7 +137,9 @@ class _Comparison:
         other_chance: bool = False,
     ) -> _Result:
         roles, size = self._roles, end - begin
-        data = tf.nest.map_structure(lambda t: None if t is None else t[begin:end], self._batch)
+        data = tf.nest.map_structure(
+            lambda t: None if t is None else rows_of(t, begin, end), self._batch
+        )
         shard = pure.Shard(tf.constant(size), tf.constant(self._count), denominators)
         met: list[np.ndarray | None] = []
 

@@ -12,6 +12,7 @@ from kerasdist.errors import KerasdistError, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, RESULT, SAME, StepPlan
+from kerasdist.models.tensors.composites import count_rows
 from kerasdist.models.traces import refuse_assigned
 
 
@@ -51,7 +52,7 @@ class _Trace:
     def _run(self, batch: Batch, index: tf.Tensor) -> None:
         model, roles = self._model, pure.own_parts(self._model)
         leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
-        count = tf.shape(leaves[0])[0]
+        count = count_rows(leaves[0])
         self._shard = pure.Shard(count, count)
         held = (*roles.trainable, *roles.other, *roles.optimizer, *roles.metrics)
         values = [(v, tf.zeros(v.shape, v.dtype)) for v in held]
@@ -62,7 +63,7 @@ class _Trace:
         self._names: list[str] = []
         call = pure.Call(self._method, self._shard, tf.stack([index, index]), self._meet)
         self._stepped = pure.run_step(model, values, batch, call, pure.metrics_of(model))
-        self._sources = [*leaves, index]
+        self._sources = [*tf.nest.flatten(leaves, expand_composites=True), index]
         self._roles = roles
 
     def _meet(self, gradients: pure.Gradients, names: Sequence[str]) -> pure.Gradients:

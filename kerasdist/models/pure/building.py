@@ -10,6 +10,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.forward import call
+from kerasdist.models.tensors.composites import is_ragged, is_sparse
 
 
 def build(model: keras.Model, example: Example, *, training: bool = False) -> None:
@@ -39,14 +40,19 @@ def build(model: keras.Model, example: Example, *, training: bool = False) -> No
 
 
 def _symbolic(structure: Any) -> Any:
-    return tf.nest.map_structure(
-        lambda spec: (
-            None
-            if spec is None
-            else keras.KerasTensor(spec.shape, keras_backend.standardize_dtype(spec.dtype))
-        ),
-        structure,
-    )
+    def symbol(spec: tf.TypeSpec | None) -> keras.KerasTensor | None:
+        if spec is None:
+            return None
+        kind: dict[str, Any] = {}
+        if is_sparse(spec):
+            kind = {"sparse": True}
+        elif is_ragged(spec):
+            splits = spec.row_splits_dtype
+            kind = {"ragged": True, "ragged_rank": spec.ragged_rank, "row_splits_dtype": splits}
+        dtype = keras_backend.standardize_dtype(spec.dtype)
+        return keras.KerasTensor(spec.shape, dtype, **kind)
+
+    return tf.nest.map_structure(symbol, structure)
 
 
 def build_optimizer(model: keras.Model) -> None:

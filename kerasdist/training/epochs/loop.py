@@ -226,6 +226,7 @@ class Loop:
                 return False  # The pass ended exactly with the last epoch.
         self._ran_out = stream.is_one_shot
         is_short = wanted is not None or self._plan.steps is not None
+        is_short |= self._ran_out and not self._plan.is_done(self.at.epoch + 1, self.at.step)
         if is_short and self._is_chief and not self._has_told_end:
             self._has_told_end = True  # Once: it is the same in every epoch.
             self._watch.reporter.warn(self._end_of_data(wanted))

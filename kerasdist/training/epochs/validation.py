@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.feed import Feed
@@ -17,6 +16,7 @@ from kerasdist.devices.placement import fetched
 from kerasdist.engine.compiled_loop import END_OF_DATA, SECONDS_PER_CALL
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
+from kerasdist.models.tensors.composites import as_tensor, concatenated
 from kerasdist.runs.atomic import as_number
 from kerasdist.training.epochs.callbacks import Hooks
 
@@ -101,10 +101,10 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
         pieces.append(engine.predict(batch))
         engine.placement.calls.end(1)
         if hooks.every_predict_batch:
-            found = keras.tree.map_structure(tf.convert_to_tensor, pieces[-1])
+            found = keras.tree.map_structure(as_tensor, pieces[-1])
             hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
     hooks.call("on_predict_end")
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+    return keras.tree.map_structure(lambda *parts: concatenated(parts), *pieces)
 
 
 def read_batches(feed: Feed) -> Iterator[Any]:

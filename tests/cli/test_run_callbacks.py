@@ -1,0 +1,132 @@
+"""The callbacks of a recipe, and `--patience`."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from kerasdist.cli.run_callbacks import early_stopping
+from tests.cli.conftest import start
+
+HALVING = """
+import keras
+
+
+def build_callbacks(config):
+    rates = keras.callbacks.LearningRateScheduler(lambda epoch: config.learning_rate / 2**epoch)
+    return [rates, keras.callbacks.CSVLogger("log.csv")]
+"""
+# Kills the process once, when its third epoch begins.
+KILLER = """
+import os
+import signal
+from pathlib import Path
+
+import keras
+
+
+class Killer(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build_callbacks(config):
+    return Killer()
+"""
+
+
+def result(run="runs/tiny/0001"):
+    return json.loads((Path(run) / "result.json").read_text())
+
+
+@pytest.mark.parametrize("part", ["callbacks", "model"])
+def test_a_recipe_gives_callbacks(part, command, tiny):
+    path = tiny / f"{part}.py"
+    path.write_text((path.read_text() if path.exists() else "") + HALVING)
+    done = command("fit", "tiny", "--learning-rate", 0.25, "--epochs", 3)
+    assert (done.code, done.err) == (0, "")
+    rows = Path("log.csv").read_text().splitlines()
+    assert rows[0].split(",")[0] == "epoch"
+    column = rows[0].split(",").index("learning_rate")
+    assert [float(row.split(",")[column]) for row in rows[1:]] == [0.25, 0.125, 0.0625]
+
+
+def test_a_dry_run_calls_no_callbacks(command, tiny):
+    (tiny / "callbacks.py").write_text(HALVING)
+    assert command("fit", "tiny", "--dry-run").code == 0
+    assert not Path("log.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def build_callbacks(config):\n    return [3]", "`build_callbacks` of the recipe: Rec"),
+        ("", "has no function `build_callbacks` in its callbacks.py"),
+    ],
+)
+def test_wrong_callbacks_are_refused(source, message, command, tiny):
+    (tiny / "callbacks.py").write_text(source)
+    done = command("fit", "tiny")
+    assert done.code == 2
+    assert message in done.err
+    assert not Path("runs").exists()
+
+
+def test_patience_stops_early(command, tiny):
+    # Without a learning rate no epoch is better than the first.
+    done = command("fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 2)
+    assert done.code == 0
+    assert result()["epochs"] == 3
+    told = "stopped early: val_loss has not improved for 2 epochs after epoch 1"
+    assert told in done.out
+    assert Path("runs/tiny/0001/best.keras").exists()
+    again = command("fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 2)
+    assert "is finished" in again.out
+
+
+def test_patience_does_not_stop_what_gets_better(command, tiny):
+    done = command("fit", "tiny", "--epochs", 4, "--patience", 1, "--monitor", "loss")
+    assert done.code == 0
+    assert result()["epochs"] == 4
+    assert "stopped early" not in done.out
+
+
+def test_patience_watches_the_training_loss_without_validation(command, bare):
+    done = command("fit", *bare, "--epochs", 9, "--patience", 2, "--model.rate", 1e-30)
+    assert done.code == 0
+    assert "stopped early: loss has not improved" in done.out
+
+
+def test_the_direction_comes_from_the_name_of_the_monitor():
+    assert early_stopping(None, None, has_validation=True) is None
+    stop = early_stopping(3, "val_accuracy", has_validation=True)
+    assert (stop.mode, stop.patience, stop.restore_best_weights) == ("max", 3, False)
+    stop = early_stopping(3, None, has_validation=True)
+    assert (stop.monitor, stop.mode) == ("val_loss", "min")
+
+
+def test_patience_goes_on_counting_after_a_kill(tmp_path, command, tiny):
+    (tiny / "callbacks.py").write_text(KILLER)
+    asked = ["fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 3]
+    asked += ["--save-every", "epoch"]
+    with start(*asked, cwd=tmp_path) as process:
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = command(*asked)
+    assert done.code == 0
+    # The first epoch is the best. Counted from the restart, there would be six.
+    assert result()["epochs"] == 4
+
+
+def test_a_run_from_before_patience_is_still_resumed(command, tiny):
+    command("fit", "tiny", "--steps", 2)
+    config = Path("runs/tiny/0001/config.json")
+    saved = json.loads(config.read_text())
+    del saved["options"]["patience"]
+    config.write_text(json.dumps(saved))
+    done = command("fit", "tiny", "--steps", 2)
+    assert "is finished" in done.out
+    assert not Path("runs/tiny/0002").exists()
