@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement, fetched, on_host
@@ -35,6 +34,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
+from kerasdist.engine.transfer.replicas import on_replicas
 from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
 from kerasdist.models.tensors.composites import as_result, concatenated, only_dense
@@ -201,14 +201,9 @@ class Engine:
         names: tuple[str, ...] = ()
         replica = None
         if int(status) == NOT_FINITE:
-            bad = ~flags.numpy()
-            if self.placement.workers is not None:
-                bad = self.placement.workers.join_rows(bad)
-            replica = int(np.argmax(bad.any(axis=1))) if bad.any() else None
-            known = self._own.checked_names if self._own.has("train_step") else None
-            names_checked = known() if known else self.functions.terms.checked_names
-            pairs = zip(names_checked, bad[replica or 0], strict=True)
-            names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
+            is_own = self._own.has("train_step")
+            known = self._own.checked_names() if is_own else self.functions.terms.checked_names
+            names, replica = finite.not_finite(flags.numpy(), known, self.placement)
         return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
 
     def test(self, batches: Source, num_steps: int, *, use_ema: bool = False) -> Outcome:
@@ -244,8 +239,16 @@ class Engine:
         self.state.free_copies()
 
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        own = self._own.has("train_step")
-        run = self._own_batch if own else partial(self._train_batch, self._training())
+        if self._own.has("train_step"):
+            step, start = self._own.step("train_step"), self.state.start_own
+        else:
+            training, start = self._training(), self.state.start
+            step = lambda *given: training(*given)[0]  # noqa: E731
+
+        def run(batch: Any) -> StepResult:
+            results = self._run(step, batch, start)
+            return results[0]._replace(flags=self._flags([result.flags for result in results]))
+
         with pure.patched():
             results = over_batches(
                 batches,
@@ -255,21 +258,12 @@ class Engine:
                 times_input=self.settings.times_input,
                 logs=self._own.logs("train_step"),
             )
-            values = self.state.first("optimizer")
             rate = compiled_loop.last_learning_rate(
-                pure.main_optimizer(self.model), self.roles.optimizer, values
+                pure.main_optimizer(self.model),
+                self.roles.optimizer,
+                self.state.first("optimizer"),
             )
             return *results[:7], rate, *results[7:]
-
-    def _own_batch(self, batch: Any) -> StepResult:
-        results = self._run(self._own.step("train_step"), batch, self.state.start_own)
-        return results[0]._replace(flags=self._flags([result.flags for result in results]))
-
-    def _train_batch(
-        self, step: Callable[..., tuple[StepResult, Details]], batch: Any
-    ) -> StepResult:
-        results = self._run(lambda *given: step(*given)[0], batch, self.state.start)
-        return results[0]._replace(flags=self._flags([result.flags for result in results]))
 
     def _observed_step(self, found: Any) -> tuple[Any, ...]:
         step = self._training()
@@ -325,30 +319,4 @@ class Engine:
         start: Callable[..., Start],
     ) -> tuple[Any, ...]:
         """`step(replica, batch, start)` on every replica. Returns the result of each."""
-        placement, strategy = self.placement, self.placement.strategy
-        parts = batch if placement.is_gpu else [batch] * len(placement.names)
-        if strategy is None:
-            with tf.device(placement.names[0]):
-                return (step(0, parts[0], start(self.state.read())),)
-        stored = None
-        if placement.shares_memory:  # There is one state: read it once for all replicas.
-            with tf.device(placement.names[0]):
-                stored = self.state.read()
-
-        def on_replica() -> Any:
-            pure.use_global_seed_generator(self._seed_generator)
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            place = placement.replicas.index(int(tf.get_static_value(replica)))
-            if stored is not None:
-                return step(replica, parts[place], start(stored))
-            if placement.is_gpu:
-                replica = placement.replicas[place]
-            return step(replica, parts[place], start(self.state.read(place), place))
-
-        results = strategy.run(on_replica)
-        columns = [strategy.experimental_local_results(r) for r in tf.nest.flatten(results)]
-        return tuple(
-            # A value that all replicas share comes only once.
-            tf.nest.pack_sequence_as(results, [column[i % len(column)] for column in columns])
-            for i in range(len(placement.names))
-        )
+        return on_replicas(self.placement, self.state, self._seed_generator, step, batch, start)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from kerasdist.devices.placement import Placement
 from kerasdist.engine.state import Start, State, Values
 from kerasdist.engine.sums import SMALL, Sums, Totals
 from kerasdist.engine.terms import Terms
@@ -56,6 +58,21 @@ def check(
         return tf.stack([_flags(part.checked) for part in parts])
 
     return Check(decide(finite), flags)
+
+
+def not_finite(
+    flags: np.ndarray, names: Sequence[str], placement: Placement
+) -> tuple[tuple[str, ...], int | None]:
+    """What was not finite in a step, and the first replica where that happened.
+
+    `flags` are those of `Check`, of the replicas of this process. `names` are those of its tensors.
+    """
+    bad = ~flags
+    if placement.workers is not None:
+        bad = placement.workers.join_rows(bad)
+    replica = int(np.argmax(bad.any(axis=1))) if bad.any() else None
+    found = tuple(n for n, is_bad in zip(names, bad[replica or 0], strict=True) if is_bad)
+    return found or ("sum over the replicas",), replica
 
 
 def own_flags(own: Sequence[tf.Tensor], terms: Terms, start: Start) -> tf.Tensor | None:

@@ -39,7 +39,10 @@ from kerasdist.models.pure.introspection import (
     tracked_metrics,
     wants_batches,
 )
-from kerasdist.models.pure.own_steps import (
+from kerasdist.models.pure.patches import patched
+from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
+from kerasdist.models.pure.shard import Shard, Tensors, tracing
+from kerasdist.models.pure.steps.running import (
     Call,
     NotBuiltError,
     Stepped,
@@ -52,11 +55,8 @@ from kerasdist.models.pure.own_steps import (
     python_step,
     run_step,
 )
-from kerasdist.models.pure.patches import patched
-from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
-from kerasdist.models.pure.shard import Shard, Tensors, tracing
+from kerasdist.models.pure.steps.tapes import Gradients
 from kerasdist.models.pure.synchronized import synchronizes
-from kerasdist.models.pure.tapes import Gradients
 from kerasdist.models.pure.trainer import (
     IN_FIT,
     METHODS,

@@ -15,10 +15,10 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.pure import tf_random
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import Shard, tracing
-from kerasdist.models.pure.tapes import Meet, Recording
+from kerasdist.models.pure.steps import tf_random
+from kerasdist.models.pure.steps.tapes import Meet, Recording
 from kerasdist.models.pure.variables import Parts, is_seed, parts, step_counter
 
 # Values of variables, by the id of the variable.
