@@ -31,7 +31,7 @@ from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Number
 from kerasdist.engine.state import Start, State
-from kerasdist.engine.train_step import Details, StepParts, train_step
+from kerasdist.engine.train_step import Details, StepParts, first_of, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
 from kerasdist.engine.transfer.replicas import on_replicas
@@ -239,11 +239,9 @@ class Engine:
         self.state.free_copies()
 
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        if self._own.has("train_step"):
-            step, start = self._own.step("train_step"), self.state.start_own
-        else:
-            training, start = self._training(), self.state.start
-            step = lambda *given: training(*given)[0]  # noqa: E731
+        is_own = self._own.has("train_step")
+        step = self._own.step("train_step") if is_own else first_of(self._training())
+        start: Callable[..., Start] = self.state.start_own if is_own else self.state.start
 
         def run(batch: Any) -> StepResult:
             results = self._run(step, batch, start)
@@ -258,11 +256,8 @@ class Engine:
                 times_input=self.settings.times_input,
                 logs=self._own.logs("train_step"),
             )
-            rate = compiled_loop.last_learning_rate(
-                pure.main_optimizer(self.model),
-                self.roles.optimizer,
-                self.state.first("optimizer"),
-            )
+            optimizer, values = pure.main_optimizer(self.model), self.state.first("optimizer")
+            rate = compiled_loop.last_learning_rate(optimizer, self.roles.optimizer, values)
             return *results[:7], rate, *results[7:]
 
     def _observed_step(self, found: Any) -> tuple[Any, ...]:

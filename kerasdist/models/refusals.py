@@ -124,17 +124,6 @@ def refuse_whole_batch(model: keras.Model, reason: str) -> None:
     )
 
 
-def refuse_summaries(model: keras.Model, summary_every: int | None) -> None:
-    """A step of the model's own does not say which of its values a summary would show."""
-    if summary_every is not None and pure.overrides(model, "train_step"):
-        raise KerasdistError(
-            f"Received `summary_every={summary_every}` for {type(model).__name__!r}, which "
-            "overrides `train_step`. Summaries show the loss and gradients of Keras's step. Leave "
-            "out `summary_every` (on the command line: `--summary-every none`), or use the "
-            "callback `keras.callbacks.TensorBoard`."
-        )
-
-
 def warn_if_frozen(model: keras.Model) -> None:
     """Warns as Keras does. Metrics and other state are still computed."""
     if not model.trainable_variables:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
 
+from kerasdist.models import pure
 from kerasdist.models.precision import check_policy
 from kerasdist.models.value_checks import AllowNan
 from kerasdist.runs.checkpoints.recovery import save_interval
@@ -183,6 +184,16 @@ class WatchOptions:
         is_in_run = watching.profile is True or None
         arguments.check_folder(run_dir, summary_every=watching.summary_every, profile=is_in_run)
         return watching
+
+    def for_model(self, model: keras.Model) -> WatchOptions:
+        """Without summaries for a model with its own `train_step`: they show Keras's step."""
+        if self.summary_every is None or not pure.overrides(model, "train_step"):
+            return self
+        self.reporter.say(
+            f"Note: {type(model).__name__!r} overrides `train_step`, so there are no summaries for "
+            "TensorBoard. `keras.callbacks.TensorBoard` writes some."
+        )
+        return replace(self, summary_every=None)
 
     def silent(self) -> WatchOptions:
         """For the workers that are not the chief: they show and write nothing."""

@@ -65,7 +65,6 @@ def prepare(
     ensure_compiled(model)
     refusals.refuse_unsupported(model)
     refusals.refuse_bypassed(model, "fit")
-    refusals.refuse_summaries(model, options.watching.summary_every)
     check_precision(model, source.precision)
     checker = DataChecker(stack, model, placement, shards, step.whole_batch_loss)
     data = checker.to_train(

@@ -48,7 +48,7 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
         saved = of_chief(run.load(), placement) if options.keeping.is_kept else None
 
         # 3. The compiled step, and what watches it.
-        watch = Watch(options.watching, run)
+        watch = Watch(options.watching.for_model(prepared.model), run)
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
         settings = preparation.settings(options, prepared)
