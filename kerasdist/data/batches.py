@@ -20,6 +20,26 @@ Spec: TypeAlias = Any
 _Path: TypeAlias = tuple[Any, ...]
 
 
+def whole_arrays(data: Batch, where: str = "`data`") -> Batch:
+    """Converts data in memory to arrays. As in `model.fit`, a pandas `Series` is a column."""
+    return as_arrays(_without_pandas(data), where)
+
+
+def _without_pandas(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_pandas(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_without_pandas(item) for item in value)
+    if isinstance(value, list) and any(len(getattr(item, "shape", ())) for item in value):
+        return [_without_pandas(item) for item in value]
+    kinds = {kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("pandas")}
+    if "Series" in kinds:
+        return value.to_numpy()[:, None]
+    if "DataFrame" in kinds and any(kind.kind == "f" for kind in value.dtypes):
+        return value.astype(keras.config.floatx()).to_numpy()
+    return value
+
+
 def as_arrays(batch: Batch, where: str = "`data`") -> Batch:
     """Converts the leaves of a batch to arrays. As in `model.fit`, floats get Keras's type."""
     if isinstance(batch, (tuple, list)):

@@ -13,10 +13,10 @@ import tensorflow as tf
 from kerasdist.data.batches import (
     Batch,
     Spec,
-    as_arrays,
     check_batch_size,
     count_examples,
     no_examples,
+    whole_arrays,
 )
 from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import WITHIN_BATCHES, ArrayStream
@@ -192,7 +192,7 @@ def _open_arrays(
         # A list holds several inputs, and a tuple is (x, y[, sample_weight]). In `validation_data`
         # Keras takes a list for such a tuple, too.
         data = tuple(data) if name == "validation_data" else (data,)
-    arrays = as_arrays(data, f"`{name}`")
+    arrays = whole_arrays(data, f"`{name}`")
     size = batch_size or default_batch_size or KERAS_BATCH_SIZE
     if batch_size is None and steps is not None:
         size = -(-count_examples(arrays, f"`{name}`") // steps)

@@ -51,9 +51,15 @@ class DataChecker:
     shards: int
 
     def to_train(
-        self, source: DataSource, plan: Plan, *, seed: int, deterministic: bool
+        self,
+        source: DataSource,
+        plan: Plan,
+        *,
+        seed: int,
+        deterministic: bool,
+        chose_shards: bool = True,
     ) -> CheckedData:
-        """The data that `fit` trains on."""
+        """The data that `fit` trains on. `chose_shards`: the caller gave the number of shards."""
         model, augment = self.model, source.augment
         stream = self._opened(
             source.data,
@@ -62,7 +68,7 @@ class DataChecker:
             seed=seed,
             steps=plan.steps_per_epoch,
         )
-        check_stream(stream, self.shards, plan, deterministic)
+        check_stream(stream, self.shards if chose_shards else 1, plan, deterministic)
         refusals.refuse_stateful(model, self.shards)
         findings = self._inspected(
             stream,

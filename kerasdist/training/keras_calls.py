@@ -44,7 +44,8 @@ def fit(
         data, validation_data = packing.split(data, validation_split)
     else:
         validation_data = packing.unpacked_validation(validation_data)
-    if epochs <= initial_epoch:  # Keras trains nothing then, but calls the callbacks.
+    numbers = isinstance(epochs, int) and isinstance(initial_epoch, int)
+    if numbers and epochs <= initial_epoch:  # Keras trains nothing then, but calls the callbacks.
         initial_epoch = epochs = max(epochs, initial_epoch, 1)
     return api.fit(
         model,

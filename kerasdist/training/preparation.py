@@ -58,7 +58,13 @@ def prepare(
     refusals.refuse_bypassed(model, "fit")
     check_precision(model, source.precision)
     checker = DataChecker(stack, model, placement, shards)
-    data = checker.to_train(options.data, options.plan, seed=seed, deterministic=step.deterministic)
+    data = checker.to_train(
+        options.data,
+        options.plan,
+        seed=seed,
+        deterministic=step.deterministic,
+        chose_shards=step.shards is not None,
+    )
     size = data.stream.batch_size
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.

@@ -294,6 +294,16 @@ def test_callbacks_see_verbose_as_in_keras():
     assert own.params == other.params
 
 
+@pytest.mark.parametrize("options", [{"devices": 2}, {"devices": 4}, {"deterministic": True}])
+def test_a_batch_can_be_smaller_than_the_number_of_devices(options):
+    model, expected = make_model(), make_model()
+    reference = expected.fit(X[:7], Y[:7], 1, 2, 0, validation_split=0.3, shuffle=False)
+    history = kerasdist.fit(
+        model, X[:7], Y[:7], 1, 2, 0, validation_split=0.3, shuffle=False, **options
+    )
+    assert_same(history, model, reference, expected)
+
+
 # Shuffling
 
 
@@ -340,8 +350,8 @@ def test_a_second_fit_continues_as_in_keras(devices, name):
         assert_same(history, model, reference, expected)
         assert model.history is history
         assert int(model.optimizer.iterations) == int(expected.optimizer.iterations)
-        own, other = kerasdist.evaluate(model, X, Y), expected.evaluate(X, Y, verbose=0)
-        assert list(own.values()) == pytest.approx(other, abs=1e-9)
+    own, other = kerasdist.evaluate(model, X, Y), expected.evaluate(X, Y, verbose=0)
+    assert list(own.values()) == pytest.approx(other, abs=1e-9)
 
 
 def test_fits_of_both_follow_each_other():
@@ -396,6 +406,7 @@ def test_the_best_model_of_a_run_is_one_that_was_validated(tmp_path):
     border = int(NUM * 0.7)
     found = best.evaluate(X[border:], Y[border:], verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(values), abs=1e-9)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["batch_size"] == 32
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [("val_loss" in json.loads(line)) for line in lines] == [False, True, False, True, False]
 
@@ -426,6 +437,8 @@ def test_a_dataset_has_its_own_targets():
         kerasdist.fit(make_model(), batches(), Y)
     with pytest.raises(KerasArgumentError, match=r"Did you mean `epochs=10`\?"):
         kerasdist.fit(make_model(), batches(), 10)
+    with pytest.raises(KerasArgumentError, match=r"Did you mean `validation_data`\?"):
+        kerasdist.fit(make_model(), batches(), batches())
 
 
 def test_weights_of_two_kinds_are_refused():

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.data.batches import as_arrays, count_examples
+from kerasdist.data.batches import count_examples, whole_arrays
 from kerasdist.data.forms.providers import Provider
 from kerasdist.data.streams import is_arrays
 from kerasdist.errors import KerasArgumentError
@@ -95,7 +95,7 @@ def split(data: Any, fraction: Any) -> tuple[Any, Any]:
             "or NumPy arrays: only these can be split. Split the data yourself, and pass the "
             "second part as `validation_data`."
         )
-    arrays = as_arrays((data,) if isinstance(data, list) else data, "`x`")
+    arrays = whole_arrays((data,) if isinstance(data, list) else data, "`x`")
     count = count_examples(arrays, "`x`")
     border = math.floor(count * (1.0 - float(fraction)))
     if border in (0, count):
@@ -133,6 +133,8 @@ def _refuse_beside_source(x: Any, name: str, what: str, value: Any) -> None:
     hint = ""
     if name == "y" and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         hint = f" Did you mean `epochs={value}`?"
+    elif name == "y" and not is_rows(value):
+        hint = " Did you mean `validation_data`?"
     source = source_title(x)
     raise KerasArgumentError(
         f"Received `{name}` together with {source} as `x`. Expected {what} as part of the data: "

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
+from kerasdist.data.streams import open_stream
 from kerasdist.errors import UnknownArgumentError
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
@@ -146,6 +147,27 @@ def test_values_out_of_range_are_refused(options, named):
     given = {"validation_data": (X, LABELS)} if "validation_split" not in options else {}
     with pytest.raises(KerasdistError, match=named):
         kerasdist.fit(make_model(), X, LABELS, **given, **options)
+
+
+def test_a_pandas_series_is_a_column_as_in_keras():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": X[:, 0].astype("float64"), "b": LABELS, "c": X[:, 1] > 0})
+    series = pandas.Series(X[:, 0])
+    seen = []
+
+    class Shapes(keras.layers.Layer):
+        def call(self, x):
+            seen.append((tuple(x.shape[1:]), x.dtype))
+            return x
+
+    for x in (frame, series):
+        model = keras.Sequential([Shapes(), keras.layers.Dense(1, kernel_initializer="ones")])
+        expected = model.predict(x, verbose=0)
+        keras_saw, seen[:] = seen[-1], []
+        np.testing.assert_allclose(kerasdist.predict(model, x), expected, atol=1e-6)
+        assert seen[-1] == keras_saw
+    stream = open_stream(({"x": series}, series, series))
+    assert [array.shape for array in tf.nest.flatten(stream.arrays)] == [(24, 1)] * 3
 
 
 def test_arrays_come_in_every_form_that_people_have():
