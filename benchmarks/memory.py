@@ -2,6 +2,7 @@
 
 python benchmarks/memory.py            # the table of docs/exactness.md
 python benchmarks/memory.py --shards 8 # one measurement: prints the peak in MB
+python benchmarks/memory.py --contrastive # the same with a loss over the whole batch
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 
 
-def train(shards: int) -> float:
+def train(shards: int, contrastive: bool) -> float:
     """Trains two steps of a small convolutional network; returns the peak resident memory in MB."""
     import keras
     import numpy as np
@@ -23,7 +24,8 @@ def train(shards: int) -> float:
         layers += [keras.layers.Conv2D(64, 3, padding="same", activation="relu")]
     layers += [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential(layers)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", keras.losses.Circle() if contrastive else loss)
     random = np.random.default_rng(0)
     data = random.normal(size=(512, 32, 32, 3)).astype("float32"), random.integers(0, 10, 512)
     kerasdist.fit(model, data, batch_size=512, steps=2, shards=shards, devices=1, progress=False)
@@ -31,9 +33,10 @@ def train(shards: int) -> float:
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
-def measure(shards: int) -> float:
+def measure(shards: int, contrastive: bool = False) -> float:
     """Calls `train` in a new process."""
     command = [sys.executable, __file__, "--shards", str(shards)]
+    command += ["--contrastive"] if contrastive else []
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(output.split()[-1])
 
@@ -41,13 +44,14 @@ def measure(shards: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=int)
+    parser.add_argument("--contrastive", action="store_true")
     arguments = parser.parse_args()
     if arguments.shards:
-        print(f"{train(arguments.shards):.0f}")
+        print(f"{train(arguments.shards, arguments.contrastive):.0f}")
         return
     print("| shards | peak memory (MB) |\n|---|---|")
     for shards in (1, 2, 4, 8):
-        print(f"| {shards} | {measure(shards):.0f} |")
+        print(f"| {shards} | {measure(shards, arguments.contrastive):.0f} |")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,16 @@ class InexactLossError(KerasdistError):
     """
 
 
+class InexactStateError(KerasdistError):
+    """A model's state depends on how a batch is split, and the batch would be split into shards.
+
+    Example:
+        >>> from kerasdist.errors import InexactStateError, KerasdistError
+        >>> issubclass(InexactStateError, KerasdistError)
+        True
+    """
+
+
 class RunFailedError(KerasdistError):
     """A run started and could not continue. Everything it saved is kept.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -134,6 +134,10 @@ class Placement:
     def is_chief(self) -> bool:
         """Whether this process writes, prints and decides. Exactly one worker does."""
         return self.workers is None or self.workers.cluster.is_chief
+
+    def alone(self) -> Placement:
+        """The first device only, for work that cannot be divided. Not for several workers."""
+        return replace(self, names=self.names[:1], strategy=None)
 
     def share(self, shards: int) -> Share | None:
         """The shards of every batch that this worker runs; None if there is only one process."""

@@ -17,7 +17,19 @@ from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config
+from tensorflow.python.ops import random_ops
 from tensorflow.python.util import _pywrap_util_port
+
+# The module whose functions TensorFlow itself calls to draw numbers, with those that keep a state,
+# and what the same function is called in `tf.random`.
+RANDOM_FUNCTIONS = random_ops
+RANDOM_NAMES = {
+    "random_normal": "normal",
+    "truncated_normal": "truncated_normal",
+    "random_uniform": "uniform",
+    "random_gamma": "gamma",
+    "random_shuffle": "shuffle",
+}
 
 
 def has_started() -> bool:

@@ -27,6 +27,7 @@ from kerasdist.engine.compiled_loop import (
     over_batches,
 )
 from kerasdist.engine.inference_steps import evaluate_step, predict_step
+from kerasdist.engine.own_steps.assembly import OwnSteps, roles_of
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Number
@@ -34,6 +35,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.train_step import Details, StepParts, train_step
 from kerasdist.engine.transfer import exchange
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
+from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
 
 
@@ -48,7 +50,7 @@ class Engine:
 
     def __init__(self, model: keras.Model, placement: Placement, settings: Settings):
         self.model, self.placement, self.settings = model, placement, settings
-        self.roles = pure.parts(model)
+        self.roles = roles_of(model, settings)
         self._seed_generator = pure.share_global_seed_generator()
         self.vectors = self._vectors()
         self.state = State(
@@ -66,6 +68,7 @@ class Engine:
             is_joined=self.vectors is not None,
             is_packed=self._is_packed(),
         )
+        self._own = OwnSteps(model, self.roles, placement, settings, self.state)
         self._to_train, self._to_test = self._batches(), self._batches()
         self._parts = self._step_parts()
         self.train_loop = compiled_loop.compiled(self._train_loop)
@@ -80,7 +83,8 @@ class Engine:
         bits must match those of workers, which have copies of each variable.
         """
         settings, placement, roles = self.settings, self.placement, self.roles
-        if not settings.joins or settings.deterministic or placement.has_copies:
+        is_plain = settings.joins and not (settings.deterministic or settings.own_steps)
+        if not is_plain or placement.has_copies:
             return None
         held = (*roles.trainable, *roles.other, *roles.optimizer)
         if sum(math.prod(v.shape) for v in held) > sums.SMALL:
@@ -98,16 +102,16 @@ class Engine:
         if not self.placement.is_gpu:
             # Multi-worker batches have no known size. So deterministic runs ignore it everywhere.
             return HostBatches(of_one_size=not settings.deterministic)
-        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.gather_metrics)
+        return DeviceBatches(self.placement, settings.shards, needs_whole=settings.needs_whole)
 
     def _step_parts(self) -> StepParts:
         """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
-        deterministic = self.settings.deterministic
-        host = self.placement.host
+        deterministic, host = self.settings.deterministic, self.placement.host
+        whole = WholeLosses.of(self.functions, self.roles, self.settings, self.placement)
         add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
         metrics: updates.Metrics = updates.SummedMetrics()
-        if self.settings.gather_metrics:
-            add_up_shards = sums.unrolled
+        if self.settings.needs_whole:
+            add_up_shards = add_up_shards if whole.is_any else sums.unrolled
             metrics = updates.GatheredMetrics(self.state, self.functions.update_metrics)
         elif self.state.is_vector("metrics"):
             metrics = updates.VectorMetrics(self.state)
@@ -120,6 +124,7 @@ class Engine:
             add_up_shards=add_up_shards,
             reduction=exchange.reduction(self.placement, fixed_order=deterministic),
             metrics=metrics,
+            whole=whole,
         )
 
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
@@ -149,14 +154,17 @@ class Engine:
 
         Within one call, workers can gather outputs of one fixed size only (TF 2.21).
         """
-        return self.settings.gather_metrics and self.placement.workers is not None
+        return self.settings.needs_whole and self.placement.workers is not None
 
     def train(self, batches: Source, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps; fewer at the end of the data or if a step is not finite."""
         source = self._to_train.source(batches)
-        *results, waited, staged, rate = fetched(self.train_loop(source, on_host(num_steps)))
+        found = fetched(self.train_loop(source, on_host(num_steps)))
+        *results, waited, staged, rate = found[:8]
         self._to_train.keep(staged)
-        return replace(self._outcome(*results), waited=float(waited), learning_rate=float(rate))
+        outcome = self._outcome(*results)
+        self._own.keep_logs("train_step", outcome, found[8:])
+        return replace(outcome, waited=float(waited), learning_rate=float(rate))
 
     def train_observed(self, batches: Source) -> Outcome:
         """Runs one step as `train` does, and returns what a summary shows of it."""
@@ -196,7 +204,9 @@ class Engine:
             if self.placement.workers is not None:
                 bad = self.placement.workers.join_rows(bad)
             replica = int(np.argmax(bad.any(axis=1))) if bad.any() else None
-            pairs = zip(self.functions.terms.checked_names, bad[replica or 0], strict=True)
+            known = self._own.checked_names if self._own.has("train_step") else None
+            names_checked = known() if known else self.functions.terms.checked_names
+            pairs = zip(names_checked, bad[replica or 0], strict=True)
             names = tuple(name for name, is_bad in pairs if is_bad) or ("sum over the replicas",)
         return Outcome(int(steps), int(examples), int(status), float(loss), names, replica)
 
@@ -204,9 +214,15 @@ class Engine:
         """Updates the metrics over up to `num_steps` batches. The weights do not change."""
         source = self._to_test.source(batches)
         results = fetched(self.test_loop(source, on_host(num_steps), use_ema))
-        steps, examples, status, *_, staged = results
+        steps, examples, status, *_, staged = results[:7]
         self._to_test.keep(staged)
-        return Outcome(int(steps), int(examples), int(status), float("nan"))
+        outcome = Outcome(int(steps), int(examples), int(status), float("nan"))
+        self._own.keep_logs("test_step", outcome, results[7:])
+        return outcome
+
+    def last_logs(self, method: str) -> Any:
+        """What the model's own step returned last."""
+        return self._own.last_logs.get(method)
 
     def predict(self, batch: Any) -> Any:
         """The outputs for one global batch, in its order, as arrays."""
@@ -227,14 +243,26 @@ class Engine:
         self.state.free_copies()
 
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        run = partial(self._train_batch, self._training())
+        own = self._own.has("train_step")
+        run = self._own_batch if own else partial(self._train_batch, self._training())
         with pure.patched():
-            times = self.settings.times_input
-            results = over_batches(batches, num_steps, run, self._to_train, times_input=times)
-            values = self.state.first("optimizer")
-            return *results, compiled_loop.last_learning_rate(
-                self.model.optimizer, self.roles.optimizer, values
+            results = over_batches(
+                batches,
+                num_steps,
+                run,
+                self._to_train,
+                times_input=self.settings.times_input,
+                logs=self._own.logs("train_step"),
             )
+            values = self.state.first("optimizer")
+            rate = compiled_loop.last_learning_rate(
+                pure.main_optimizer(self.model), self.roles.optimizer, values
+            )
+            return *results[:7], rate, *results[7:]
+
+    def _own_batch(self, batch: Any) -> StepResult:
+        results = self._run(self._own.step("train_step"), batch, self.state.start_own)
+        return results[0]._replace(flags=self._flags([result.flags for result in results]))
 
     def _train_batch(
         self, step: Callable[..., tuple[StepResult, Details]], batch: Any
@@ -254,7 +282,7 @@ class Engine:
 
         with pure.patched():
             results = self._run(run, self._to_train.first(found), self.state.start)
-        status, count, loss, _ = results[0][0]
+        status, count, loss, *_ = results[0][0]
         flags = self._flags([result.flags for result, _ in results])
         return status, count, loss, flags, [seen for _, seen in results]
 
@@ -265,22 +293,29 @@ class Engine:
     def _test_loop(
         self, batches: Source, num_steps: tf.Tensor, use_ema: bool
     ) -> tuple[tf.Tensor, ...]:
-        step = partial(evaluate_step, self._parts, use_ema=use_ema)
+        step: Callable[..., StepResult] = partial(evaluate_step, self._parts, use_ema=use_ema)
         start = partial(self.state.start_without_update, use_ema=use_ema)
+        if self._own.has("test_step"):
+            step = self._own.step("test_step")
+            start = partial(self.state.start_own, use_ema=use_ema)
         with pure.patched():
             return over_batches(
                 batches,
                 num_steps,
                 lambda batch: self._run(step, batch, start)[0],
                 self._to_test,
+                logs=self._own.logs("test_step"),
             )
 
     def _predict(self, batch: Any) -> tuple[tuple[Any, tf.Tensor], ...]:
         with pure.patched():
-            step = partial(predict_step, self._parts)
+            step: Callable[..., Any] = partial(predict_step, self._parts)
+            start = self.state.start_without_update
+            if self._own.has("predict_step"):
+                step, start = self._own.prediction(), self.state.start_own
             if self.placement.is_gpu:
                 batch = DeviceBatches(self.placement, self.placement.num_replicas).parts(batch)
-            return self._run(step, batch, self.state.start_without_update)
+            return self._run(step, batch, start)
 
     def _run(
         self,

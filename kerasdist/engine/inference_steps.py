@@ -13,6 +13,7 @@ from kerasdist.engine.state import Start
 from kerasdist.engine.sums import Sums
 from kerasdist.engine.train_step import StepParts
 from kerasdist.engine.transfer.exchange import of_denominators
+from kerasdist.engine.whole_batch.evaluation import write_whole
 from kerasdist.models.fields import Example, read
 
 
@@ -33,6 +34,19 @@ def evaluate_step(
     of_shard = partial(functions.test_denominators, start.inputs)
     denominators = of_denominators(cut, of_shard, count, parts.placement) if count else None
 
+    if parts.whole.to_test is not None:
+        # Run the forward pass of each shard, then the loss on the outputs of all of them.
+        status = write_whole(
+            parts.whole.to_test.gather(cut, start.inputs, denominators),
+            example,
+            start,
+            state=parts.state,
+            reduction=parts.reduction,
+            metrics=parts.metrics,
+            use_ema=use_ema,
+        )
+        return _result(status, cut)
+
     # Run the forward pass of each shard, and add up the results.
     run_shard = cut.each(partial(functions.test, start.inputs), denominators)
     own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)
@@ -46,7 +60,10 @@ def evaluate_step(
         with tf.control_dependencies(written):
             return tf.constant(REACHED) + 0
 
-    status = parts.reduction.run(own, rows, finish)
+    return _result(parts.reduction.run(own, rows, finish), cut)
+
+
+def _result(status: tf.Tensor, cut: Cut) -> StepResult:
     no_loss, no_flags = tf.constant(0.0, tf.float64), tf.ones((0, 0), tf.bool)
     return StepResult(status, cut.num_global, no_loss, no_flags)
 

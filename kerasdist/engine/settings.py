@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kerasdist.models.own_steps.plans import StepPlan
+from kerasdist.models.whole_batch.separation import Separation
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,6 +29,13 @@ class Settings:
         joins: Whether a small model may train as one vector.
         state_rules: How a variable that the forward pass changes adds up over shards, by its id.
         test_state_rules: The same, in evaluation and prediction.
+        synchronizes: Whether layers take statistics over all replicas. Then a replica runs one
+            shard.
+        synchronizes_all: Whether every BatchNormalization does.
+        own_steps: What is known about the steps that the model's class overrides, by method.
+        whole_loss: How to compute a loss over the whole batch; None if the loss adds up over
+            shards.
+        whole_test_loss: The same, in an evaluation.
     """
 
     shards: int
@@ -42,3 +52,14 @@ class Settings:
     joins: bool = False
     state_rules: Mapping[int, str] = field(default_factory=dict)
     test_state_rules: Mapping[int, str] = field(default_factory=dict)
+    synchronizes: bool = False
+    synchronizes_all: bool = False
+    own_steps: Mapping[str, StepPlan] = field(default_factory=dict)
+    whole_loss: Separation | None = None
+    whole_test_loss: Separation | None = None
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether each replica needs all rows of a batch."""
+        losses = (self.whole_loss, self.whole_test_loss)
+        return self.gather_metrics or any(loss is not None for loss in losses)

@@ -14,7 +14,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
-from kerasdist.engine.sums import Changed, Deltas, Rows
+from kerasdist.engine.sums import Changed, Deltas, Host, Rows
 from kerasdist.engine.terms import (
     Packing,
     StateTerms,
@@ -24,6 +24,7 @@ from kerasdist.engine.terms import (
     only_if,
     weighted,
 )
+from kerasdist.engine.transfer.exchange import synchronization
 from kerasdist.models import pure
 
 
@@ -77,6 +78,7 @@ class ShardFunctions:
         self._on_cpu = not placement.is_gpu
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
+        self._synchronization = synchronization(settings, placement)
         self.terms = Terms(
             roles,
             StateTerms(roles, settings.state_rules),
@@ -85,11 +87,12 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=_rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
         compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
-        self.train = compiled(self._train) if settings.jit else seal(self._train)
+        self.seal, self.compiled = seal, compiled if settings.jit else seal
+        self.train = self.compiled(self._train)
         self.test = seal(self._test)
         self.train_denominators = seal(partial(self._denominators, True))
         self.test_denominators = seal(partial(self._denominators, False))
@@ -98,20 +101,18 @@ class ShardFunctions:
     def train_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """Forward and backward pass: the terms that add up, and the outputs that metrics need."""
         terms, _, rows = self.train(inputs, piece)
-        return terms, _counted(rows, piece) if rows else rows
+        return terms, counted(rows, piece) if rows else rows
 
     def observed_shard(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """As `train_shard`, with the losses by `add_loss` as one more term, if there are any."""
         terms, added, rows = self.train(inputs, piece)
-        return (terms if added is None else [*terms, added]), _counted(
-            rows, piece
-        ) if rows else rows
+        return (terms if added is None else [*terms, added]), counted(rows, piece) if rows else rows
 
     def _train(
         self, inputs: Inputs, piece: Piece
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, Rows]:
         """`(terms, the part of add_loss in the loss, outputs)`."""
-        shard = piece.shard(on_cpu=self._on_cpu, is_jit=self._is_jit)
+        shard = self._shard(piece, is_jit=self._is_jit)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.trainable)
             forward = self._forward(inputs, piece, shard, training=True, watch=tape.watch)
@@ -121,22 +122,22 @@ class ShardFunctions:
         found = gradients(tape, scaled, self._roles, inputs.trainable, forward.changed)
         terms = self.terms.of_shard(loss, found, forward, shard, piece.index, inputs.variables)
         added = _added(forward, shard) if forward.added else None
-        return terms, added, self._rows(forward) if self._gather_outputs else []
+        return terms, added, self.rows(forward) if self._gather_outputs else []
 
     def _test(self, inputs: Inputs, piece: Piece) -> tuple[list[tf.Tensor], Rows]:
         """`(terms, outputs)` of an evaluation."""
-        shard = piece.shard(on_cpu=self._on_cpu)
+        shard = self._shard(piece)
         forward = self._forward(inputs, piece, shard, training=False)
         terms = self.evaluation_terms.of_shard(forward, shard, piece.index, inputs.variables)
-        rows = self._rows(forward) if self._gather_outputs else []
-        return terms, _counted(rows, piece) if rows else rows
+        rows = self.rows(forward) if self._gather_outputs else []
+        return terms, counted(rows, piece) if rows else rows
 
     def _denominators(self, training: bool, inputs: Inputs, piece: Piece) -> tf.Tensor:
         """What the losses divide by (masks, sample weights).
 
         As a rule it depends on data and not on weights. TensorFlow drops the rest of this pass.
         """
-        shard = piece.shard(on_cpu=self._on_cpu, is_step=False)
+        shard = self._shard(piece, is_step=False)
         self._forward(inputs, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 
@@ -146,6 +147,54 @@ class ShardFunctions:
         state = (inputs.trainable, inputs.other, seeds)
         return pure.predict(self._model, self._roles, state, piece.example)
 
+    def _shard(self, piece: Piece, **options: bool) -> pure.Shard:
+        shard = piece.shard(on_cpu=self._on_cpu, **options)
+        shard.add_up_replicas, shard.synchronizes_all = self._synchronization
+        return shard
+
+    # For a loss over the whole batch: the same pass in two parts.
+
+    def shard(self, piece: Piece) -> pure.Shard:
+        return self._shard(piece, is_jit=self._is_jit)
+
+    def call(
+        self,
+        inputs: Inputs,
+        piece: Piece,
+        shard: pure.Shard,
+        *,
+        training: bool,
+        watch: Callable[[tf.Tensor], None] | None = None,
+    ) -> pure.Forward:
+        """Runs the model without its loss and the metrics of its outputs."""
+        options: dict[str, Any] = {"training": training, "watch": watch}
+        return self._forward(inputs, piece, shard, with_loss=False, with_metrics=False, **options)
+
+    def loss_of_outputs(
+        self,
+        inputs: Inputs,
+        whole: Piece,
+        outputs: Any,
+        added: Sequence[tuple[keras.layers.Layer | None, tf.Tensor]],
+        shard: pure.Shard,
+        *,
+        training: bool,
+        watch: Callable[[tf.Tensor], None],
+    ) -> pure.Forward:
+        """Runs the loss alone, on the outputs for a whole batch."""
+        seeds = self._seeds(inputs.step, whole.index)
+        return pure.loss_of_outputs(
+            self._model,
+            self._roles,
+            (inputs.trainable, inputs.other, seeds),
+            whole.example,
+            outputs,
+            added,
+            shard=shard,
+            training=training,
+            watch=watch,
+        )
+
     def _forward(
         self,
         inputs: Inputs,
@@ -154,6 +203,7 @@ class ShardFunctions:
         *,
         training: bool,
         with_metrics: bool = True,
+        with_loss: bool = True,
         watch: Callable[[tf.Tensor], None] | None = None,
     ) -> pure.Forward:
         seeds = self._seeds(inputs.step, piece.index)
@@ -165,45 +215,46 @@ class ShardFunctions:
             shard=shard,
             training=training,
             with_metrics=with_metrics and not self._gather_outputs,
+            with_loss=with_loss,
             watch=watch,
         )
 
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
-        """The states of all seed generators: they depend on seed, generator, step and shard."""
-        # Operations that draw random numbers on GPUs take their seeds from the host. XLA compiles
-        # for one device only.
-        with contextlib.nullcontext() if self._is_jit else self._host():
-            seed, count = tf.constant(self._seed, tf.int64), len(self._roles.seeds)
-            of_step = _random_numbers((2,), tf.stack([seed, step]))
-            of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-            return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
+        # XLA compiles for one device only.
+        host = contextlib.nullcontext if self._is_jit else self._host
+        return seeds_of(self._seed, step, index, len(self._roles.seeds), host)
 
-    def _rows(self, forward: pure.Forward) -> Rows:
+    def rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""
         self._output_structure = tf.nest.map_structure(lambda _: 0, forward.outputs)
         flat = tf.nest.flatten(forward.outputs)
-        masks = [pure.get_mask(t) for t in flat]
+        masks = [None if t is None else pure.get_mask(t) for t in flat]
         return [*flat, *masks]
+
+    def outputs_of(self, rows: Rows) -> Any:
+        """The outputs with their masks, in the structure that the model gave them."""
+        half = len(rows) // 2
+        for tensor, mask in zip(rows[:half], rows[half:], strict=True):
+            if mask is not None:
+                pure.set_mask(tensor, mask)
+        return tf.nest.pack_sequence_as(self._output_structure, rows[:half])
 
     def _update_metrics(
         self, values: Sequence[tf.Tensor], whole: Piece, rows: Rows
     ) -> list[tf.Tensor]:
         """New values of the metrics, from the outputs for a whole batch and their masks."""
         half = len(rows) // 2
-        flat = [tf.identity(t) for t in rows[:half]]
-        for tensor, mask in zip(flat, rows[half:], strict=True):
-            if mask is not None:
-                pure.set_mask(tensor, mask)
-        outputs = tf.nest.pack_sequence_as(self._output_structure, flat)
+        flat = [None if t is None else tf.identity(t) for t in rows[:half]]
+        outputs = self.outputs_of([*flat, *rows[half:]])
         return pure.update_metrics(self._model, self._roles, values, whole.example, outputs)
 
 
-def _rows_of(*args: Any) -> list[Any]:
+def rows_of(*args: Any) -> list[Any]:
     """The tensors with one row per example, among the arguments of a sealed function."""
     return [(p.args, p.y, p.sample_weight) for p in args if isinstance(p, Piece)]
 
 
-def _counted(rows: Rows, piece: Piece) -> Rows:
+def counted(rows: Rows, piece: Piece) -> Rows:
     """Outputs without the borrowed example of an empty shard.
 
     Not in a function that XLA compiles: it would be compiled again for each number of examples.
@@ -211,6 +262,16 @@ def _counted(rows: Rows, piece: Piece) -> Rows:
     if piece.num_examples is None:
         return rows
     return [None if t is None else t[: piece.num_examples] for t in rows]
+
+
+def seeds_of(
+    seed: int, step: tf.Tensor, index: tf.Tensor, count: int, host: Host
+) -> list[tf.Tensor]:
+    """The states of `count` seed generators: they depend on seed, generator, step and shard."""
+    with host():  # Operations that draw random numbers on GPUs take their seeds from the host.
+        of_step = _random_numbers((2,), tf.stack([tf.constant(seed, tf.int64), step]))
+        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
+        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
 
 
 def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:

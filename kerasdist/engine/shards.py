@@ -137,7 +137,7 @@ class Cut:
             placement,
             replica,
             span,
-            is_whole=settings.gather_metrics,
+            is_whole=settings.needs_whole,
             known=not (settings.deterministic or settings.jit),  # XLA knows all sizes anyway.
         )
 

@@ -186,6 +186,13 @@ class State:
         step = tf.cast(optimizer[self.counters.updates], tf.int64)
         return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer), copy)
 
+    def start_own(self, stored: Values, copy: int = 0, *, use_ema: bool = False) -> Start:
+        """What a step starts from that the model's class defines. It counts its steps itself."""
+        counter = pure.step_counter(self._model)
+        place = next(i for i, v in enumerate(self._roles.other) if v is counter)
+        trainable = list(stored["ema" if use_ema else "trainable"])
+        return Start(stored, trainable, stored["other"][place], stored["optimizer"], copy=copy)
+
     def start_without_update(
         self, stored: Values, copy: int = 0, *, use_ema: bool = False
     ) -> Start:

@@ -97,13 +97,14 @@ class StateTerms:
         self._dtypes = {id(v): v.dtype for v in variables}
         self._places = {id(v): i for i, v in enumerate(variables)}
 
-    def _rule(self, key: int) -> str:
+    def rule(self, key: int) -> str:
+        """The rule of a variable, by its id."""
         is_float = tf.as_dtype(self._dtypes[key]).is_floating
         return self._rules.get(key, MEAN if is_float else SAME)
 
     def takes_first(self, keys: Sequence[int]) -> bool:
         """Whether some variable takes the value of shard 0."""
-        return any(self._rule(key) == SAME for key in keys)
+        return any(self.rule(key) == SAME for key in keys)
 
     def of_shard(
         self, changed: Changed, shard: pure.Shard, index: tf.Tensor, before: Sequence[tf.Tensor]
@@ -117,7 +118,7 @@ class StateTerms:
     def _term(
         self, key: int, value: tf.Tensor, shard: pure.Shard, index: tf.Tensor, before: tf.Tensor
     ) -> tf.Tensor:
-        rule = self._rule(key)
+        rule = self.rule(key)
         if value.dtype == tf.bool:
             value = tf.cast(value, tf.int32)
         if shard.is_whole:
@@ -135,7 +136,7 @@ class StateTerms:
         """The new values, from the sums over all shards."""
         new = {}
         for key, total in zip(keys, totals, strict=True):
-            if self._rule(key) == SUM and not self._is_whole:
+            if self.rule(key) == SUM and not self._is_whole:
                 total = total + wide(before[self._places[key]])
             new[key] = tf.cast(total, self._dtypes[key])
         return new
@@ -260,17 +261,20 @@ class Terms:
 
 def gradients(
     tape: tf.GradientTape,
-    loss: tf.Tensor,
+    loss: tf.Tensor | Sequence[tf.Tensor],
     roles: pure.Parts,
     trainable: Sequence[tf.Tensor],
     changed: Changed,
+    output_gradients: Sequence[tf.Tensor] | None = None,
 ) -> list[Any]:
     """The gradients of a shard, for the value of each variable at the start of the step.
 
-    If `call` assigns a new value to a variable, the gradient for that value is added.
+    If `call` assigns a new value to a variable, the gradient for that value is added. In place of
+    the loss, several tensors can be given, with the gradients of the loss for them.
     """
     given = {i: changed[id(v)] for i, v in enumerate(roles.trainable) if id(v) in changed}
-    found, more = tape.gradient(loss, (trainable, list(given.values())))
+    sources = (trainable, list(given.values()))
+    found, more = tape.gradient(loss, sources, output_gradients=output_gradients)
     for i, gradient in zip(given, more, strict=True):
         if gradient is not None:
             first = found[i]

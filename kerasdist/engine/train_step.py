@@ -19,6 +19,7 @@ from kerasdist.engine.state import Start, State
 from kerasdist.engine.sums import AddUpShards, Reduction, Sums
 from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.engine.updates import Gradients, Metrics, StepUpdate
+from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import read
 
@@ -50,6 +51,7 @@ class StepParts:
     add_up_shards: AddUpShards
     reduction: Reduction
     metrics: Metrics
+    whole: WholeLosses
 
 
 def train_step(
@@ -79,7 +81,11 @@ def train_step(
 
     # Run the forward and backward pass of each shard, and add up the results.
     shard = functions.observed_shard if observed else functions.train_shard
-    run_shard = cut.each(partial(shard, start.inputs), denominators)
+    run_shard, whole_rows = cut.each(partial(shard, start.inputs), denominators), None
+    if parts.whole.to_train is not None:  # Run all forward passes and the loss first.
+        run_shard, whole_rows = parts.whole.to_train.of_step(
+            cut, start.inputs, denominators, replica=replica, span=span, observed=observed
+        )
     own, rows = parts.add_up_shards(run_shard, run_shard(0), cut.per_replica)
     own, added = own[: terms.length], own[terms.length :]
     own_flags = finite.own_flags(own, terms, start) if parts.placement.has_copies else None
@@ -90,7 +96,8 @@ def train_step(
         # Check: a step that is not finite is not written.
         check = finite.check(totals, sums, terms, start, own_flags, parts.placement.to_host)
         # Clip the gradients, update weights, averages and metrics, and write them.
-        new_values = partial(update.new_values, totals, start, example, sums.rows)
+        outputs = sums.rows if whole_rows is None else whole_rows
+        new_values = partial(update.new_values, totals, start, example, outputs)
         is_scaled = start.scale is not None
         kept = update.optimizer.with_smaller_scale(start) if is_scaled else start.stored
         assign = partial(parts.state.assign, start=start)

@@ -127,7 +127,7 @@ def _load_checkpoint(model: keras.Model, folder: Path) -> None:
 
 def model_of(model_or_run: keras.Model | str | os.PathLike[str]) -> keras.Model:
     """The model itself, or the final model of a run."""
-    if isinstance(model_or_run, keras.Model):
+    if pure.is_model(model_or_run):
         return model_or_run
     if isinstance(model_or_run, (str, os.PathLike)):
         return load(model_or_run, which="final")

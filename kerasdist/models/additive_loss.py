@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
+
 import keras
 
 from kerasdist.errors import InexactLossError
@@ -13,19 +16,32 @@ from kerasdist.models.probe import RELATIVE, Mode, Probe, rounding_of
 _SMALLEST = 1e-6
 
 
-def refuse_inexact(model: keras.Model, batch: Batch, shards: int, *, training: bool) -> bool:
+@dataclass(frozen=True)
+class Finding:
+    """Why the loss does not add up, if that was found, and whether losses could be compared."""
+
+    error: InexactLossError | None
+    is_compared: bool
+
+
+def find_inexact(model: keras.Model, batch: Batch, shards: int, *, training: bool) -> Finding:
     """Compares the loss of some examples with the weighted losses of two parts of them.
 
     They differ for a loss that is summed by hand, that divides by something Keras does not see, or
     that compares the examples of a batch with one another. The comparison is made three times: with
-    the rows as they are, and twice with rows that are changed so that they differ. Returns whether
-    any of the three gave losses that can be compared.
+    the rows as they are, and twice with rows that are changed so that they differ. A loss that
+    cannot be computed on a part of a batch does not add up, either.
     """
     probe = Probe(model, batch, (), targets=True)
     if probe.count < 2:
-        return False
+        return Finding(None, is_compared=False)
     tolerance = _tolerance(model, has_own_terms=pure.overrides(model, "compute_loss"))
-    found = [probe.compare(Mode(training, seed)) for seed in (None, 0, 1)]
+    try:
+        found = [probe.compare(Mode(training, seed)) for seed in (None, 0, 1)]
+    except InexactLossError as error:
+        # A loss for batches of one size can still be computed on the whole batch.
+        Probe(model, batch, (), targets=True, most=sys.maxsize).check_whole(Mode(training))
+        return Finding(error, is_compared=True)
     cases = [case for case in found if case is not None and case.has_loss]
     for case in cases:
         whole, seen = case.whole, case.parts
@@ -33,8 +49,9 @@ def refuse_inexact(model: keras.Model, batch: Batch, shards: int, *, training: b
         parts = [share * part.loss for share, part in zip(shares, seen, strict=True)]
         size = max(abs(whole.loss), *(abs(part) for part in parts))
         if abs(sum(parts) - whole.loss) > tolerance * size + _SMALLEST:
-            raise _inexact(model, shards, probe.count, whole.loss, sum(parts))
-    return bool(cases)
+            told = _inexact(model, shards, probe.count, whole.loss, sum(parts))
+            return Finding(told, is_compared=True)
+    return Finding(None, is_compared=bool(cases))
 
 
 def _tolerance(model: keras.Model, *, has_own_terms: bool) -> float:
@@ -50,7 +67,7 @@ def _inexact(
         f"The loss of {type(model).__name__!r} ({pure.loss_names(model)}) is not a mean over "
         f"examples: it is {whole:.6g} for {count} examples of the first batch, and {parts:.6g} "
         f"when they are cut in two. With {shards} shards it would be computed on each shard, and "
-        "the result would depend on the number of shards. Use a Keras loss with "
-        "`reduction='sum'` for a sum, a mean over examples in `compute_loss` and `add_loss`, or "
-        "`devices=1, shards=1` for a loss that compares examples. See docs/exactness.md."
+        "the result would depend on the number of shards. Leave out `whole_batch_loss=False`: then "
+        "it is computed on the outputs for the whole batch. Or use a mean over examples, or "
+        "`devices=1, shards=1`. See docs/exactness.md."
     )

@@ -8,7 +8,13 @@ import keras
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.models.fields import Example
+from kerasdist.models.fields import Batch, Example, read
+
+
+def weigh_batch(model: keras.Model, batch: Batch, class_weight: dict[int, float]) -> Batch:
+    """A batch with sample weights for its classes, as a model's own step takes it."""
+    example = weigh_classes(read(model, batch), class_weight)
+    return example.x, example.y, example.sample_weight
 
 
 def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:

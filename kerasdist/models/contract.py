@@ -64,7 +64,8 @@ def ensure_compiled(model: keras.Model) -> None:
                 "of a `kerasdist.Model`."
             )
         model.compile(**defaults)
-    if model.optimizer is None:
+    has_own_step = type(model).train_step is not keras.Model.train_step
+    if model.optimizer is None and not has_own_step:
         raise KerasdistError(
             f"The model {name!r} was compiled without an optimizer, but training needs one. Call "
             "`model.compile(optimizer=..., loss=...)`, for example with `optimizer='adam'`."

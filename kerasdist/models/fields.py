@@ -61,6 +61,8 @@ def read(model: keras.Model, batch: Batch, *, need_targets: bool = True) -> Exam
 def fields_read(model: keras.Model, batch: Batch) -> list[tuple[str, Any]]:
     """Returns `(name, tensor)` for everything in a batch that `read` takes from it."""
     names = _names_read(model)
+    if not names and isinstance(batch, (tuple, list)) and len(batch) > 3:
+        return named_leaves(batch)  # Only a step of the model's own reads such a batch.
     if not names:
         example = _read_keras(model, batch, need_targets=False)
         batch = {"x": example.x, "y": example.y, "sample_weight": example.sample_weight}
@@ -77,6 +79,8 @@ def fields_read(model: keras.Model, batch: Batch) -> list[tuple[str, Any]]:
 def targets_read(model: keras.Model, batch: Batch) -> Any:
     """Returns the targets as `read` gives them, or None if the batch has no targets."""
     names = _names_read(model)
+    if not names and isinstance(batch, (tuple, list)) and len(batch) > 3:
+        return None
     if not names:
         return _read_keras(model, batch, need_targets=False).y
     batch = _named(model, batch, names)

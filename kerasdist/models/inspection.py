@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, fields_read, read, targets_read
+from kerasdist.models.own_steps.comparison import with_verdict
+from kerasdist.models.own_steps.plans import StepPlan
+from kerasdist.models.own_steps.tracing import plan_step
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
 
@@ -21,6 +24,8 @@ class Findings:
     """What a trace of model, loss and metrics showed. Nothing was computed."""
 
     num_denominators: int = 0
+    # Those of losses in `call`.
+    num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
     labels: tuple[Labels, ...] = ()
@@ -28,6 +33,8 @@ class Findings:
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
     has_targets: bool = True
+    # The model's own step, if its class overrides Keras's.
+    own_step: StepPlan | None = None
 
 
 def inspect(
@@ -60,12 +67,26 @@ def inspect(
     )
     return Findings(
         num_denominators=len(traced.shard.local_denominators),
+        num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
         has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
     )
+
+
+def inspect_own(
+    model: keras.Model, method: str, spec: Batch, first_batch: Callable[[], Batch], shards: int
+) -> Findings:
+    """Builds what is not built yet, and traces a step that the model's class overrides.
+
+    On several shards it also compares the step on the first batch with the step on parts of it.
+    """
+    plan = plan_step(model, method, spec)
+    if shards > 1:
+        plan = with_verdict(model, plan, first_batch())
+    return Findings(own_step=plan)
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:

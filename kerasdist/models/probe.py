@@ -15,7 +15,7 @@ from kerasdist.models import pure
 from kerasdist.models.fields import Batch, Example, read
 
 # The probe takes at most this many examples of the first batch, in two parts of different sizes.
-_ROWS = 61
+ROWS = 61
 _FIRST_PART = 38 / 61
 # Rounding may change sums and means of many numbers by this fraction.
 RELATIVE = 1e-4
@@ -47,6 +47,8 @@ class Evaluation:
     state: dict[int, np.ndarray]
     denominators: Sequence[tf.Tensor]
     draws: pure.Draws
+    outputs: Sequence[np.ndarray | None]
+    added: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Probe:
     """Evaluates rows of a batch, whole and in two parts.
 
     With `own_state` it watches these variables. Without `targets` it predicts, without a loss.
+    Without `with_loss` it trains or evaluates, but does not call the loss. It takes at `most` so
+    many rows.
     """
 
     def __init__(
@@ -107,18 +111,20 @@ class Probe:
         batch: Batch,
         own_state: Sequence[keras.Variable],
         targets: bool,
+        with_loss: bool = True,
+        most: int = ROWS,
     ):
         self.model = model
         self.is_for_loss = targets and not own_state
         example = read(model, batch, need_targets=targets)
         size = int(tf.shape(tf.nest.flatten(example.args)[0])[0])
-        self.count = min(size, _ROWS)
+        self.count = min(size, most)
         rows = np.linspace(0, size - 1, self.count).astype("int64")
         self._example = _map(lambda t: tf.gather(tf.convert_to_tensor(t), rows), example)
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
         self.sizes = (first, self.count - first)
         self._own = {id(v) for v in own_state}
-        self._with_loss = targets
+        self._has_targets, self._with_loss = targets, with_loss
         self._roles = pure.parts(model)
 
     def before(self, mode: Mode) -> dict[int, np.ndarray]:
@@ -148,6 +154,13 @@ class Probe:
                 return None
             if isinstance(error, KerasdistError):
                 raise
+            raise _uncomputable(self, error) from error
+
+    def check_whole(self, mode: Mode) -> None:
+        """Evaluates the whole alone. Refuses a model or loss that cannot be computed on it."""
+        try:
+            self._evaluate(mode, 0, self.count, None, None)
+        except Exception as error:
             raise _uncomputable(self, error) from error
 
     def _compare(self, mode: Mode) -> Case | None:
@@ -195,7 +208,11 @@ class Probe:
             forward = self._forward(mode, example, shard, factors)
         loss = 0.0 if forward.loss is None else float(forward.loss)
         state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
-        return Evaluation(loss, state, shard.local_denominators, draws)
+        if self._with_loss:
+            return Evaluation(loss, state, shard.local_denominators, draws, (), ())
+        outputs = [None if t is None else np.array(t) for t in tf.nest.flatten(forward.outputs)]
+        added = [np.array(t) for t in forward.added]
+        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added)
 
     def _forward(
         self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None
@@ -207,7 +224,7 @@ class Probe:
             return [tf.convert_to_tensor(before.get(id(v), native)) for v, native in pairs]
 
         state = values("trainable"), values("other"), values("seeds")
-        if not self._with_loss:
+        if not self._has_targets:
             return pure.predict(self.model, self._roles, state, example)
         return pure.forward(
             self.model,
@@ -217,6 +234,7 @@ class Probe:
             shard=shard,
             training=mode.training,
             with_metrics=False,
+            with_loss=self._with_loss,
             change_outputs=None
             if factors is None
             else lambda outputs: tf.nest.map_structure(lambda t: _times(t, factors), outputs),

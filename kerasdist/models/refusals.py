@@ -25,28 +25,14 @@ def refuse_scope() -> None:
 
 
 def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
-    """Refuses overridden steps, and optimizers and layers that cannot be exact."""
-    name = type(model).__name__
-    for method in ("train_step", "test_step"):
-        if pure.overrides(model, method):
-            raise KerasdistError(
-                f"The model {name!r} overrides `{method}`. Expected Keras's own method: kerasdist "
-                "computes gradients and updates itself. Override "
-                "`compute_loss(x, y, y_pred, sample_weight, training)` instead."
-            )
+    """Refuses optimizers and layers that cannot be exact."""
     if to_train:
-        _refuse_optimizer(model)
-    for layer in pure.all_layers(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
-            raise KerasdistError(
-                f"The layer {layer.name!r} has `synchronized=True`. Expected "
-                "`synchronized=False`: statistics are taken over each shard. Set it to False. For "
-                "statistics over more examples, use fewer shards."
-            )
+        for optimizer in pure.optimizers_of(model):
+            _refuse_optimizer(optimizer)
 
 
-def _refuse_optimizer(model: keras.Model) -> None:
-    inner, _, _ = pure.loss_scale(model.optimizer)
+def _refuse_optimizer(given: keras.optimizers.Optimizer) -> None:
+    inner, _, _ = pure.loss_scale(given)
     for optimizer in (inner, *getattr(inner, "optimizers", ())):
         kind = type(optimizer).__name__
         if kind in pure.REFUSED_OPTIMIZERS:
@@ -108,22 +94,34 @@ def refuse_bypassed(model: keras.Model, *methods: str) -> None:
             )
 
 
-def refuse_stateful(model: keras.Model, shards: int) -> None:
-    """Refuses `stateful=True` on several shards: a state belongs to a row of the whole batch."""
+def stateful_reason(model: keras.Model) -> str:
+    """Why a model with `stateful=True` must run on whole batches; "" if it has no such layer."""
     for layer in pure.all_layers(model):
         if not isinstance(layer, keras.layers.RNN) or not layer.stateful:
             continue
-        if shards == 1 and layer.states is None:
+        if layer.states is None:
             raise KerasdistError(
                 f"The layer {layer.name!r} has `stateful=True`, so the model must know the batch "
                 "size. Start it with `keras.Input(batch_shape=(batch_size, ...))`."
             )
-        if shards > 1:
-            raise KerasdistError(
-                f"The layer {layer.name!r} has `stateful=True`, and there are {shards} shards. "
-                "Expected one shard: the layer keeps a state for each row of a batch, and a shard "
-                "has only some of the rows. Use `devices=1, shards=1`."
-            )
+        return f"the layer {layer.name!r} keeps a state for each row of a batch (`stateful=True`)"
+    return ""
+
+
+def whole_batch_note(model: keras.Model, reason: str, titles: Sequence[str]) -> str:
+    """What is said if a model cannot be computed on parts of a batch."""
+    return (
+        f"Note: {type(model).__name__!r} trains on one device ({titles[0]}), with whole batches: "
+        f"{reason}. The result is that of one device. See docs/programs.md."
+    )
+
+
+def refuse_whole_batch(model: keras.Model, reason: str) -> None:
+    """Several workers read parts of the data each."""
+    raise KerasdistError(
+        f"{type(model).__name__!r} cannot be computed on parts of a batch: {reason}. Several "
+        "workers read a part of each batch each. Train it without `launch`, in one process."
+    )
 
 
 def warn_if_frozen(model: keras.Model) -> None:
@@ -160,5 +158,5 @@ def batch_norm_note(model: keras.Model, batch_size: int | None, shards: int) -> 
     return (
         f"Note: BatchNormalization ({first}) takes its statistics over each of {shards} shards "
         f"({rows}). Keras on one device takes them over the whole batch. Results agree for equal "
-        "`shards`. To come closer to one device, use fewer shards or a larger batch."
+        "`shards`. For Keras's result, pass `sync_batch_norm=True` (`--sync-batch-norm`)."
     )

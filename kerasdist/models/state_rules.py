@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import InexactStateError
 from kerasdist.models.fields import Batch
 from kerasdist.models.probe import RELATIVE, Case, Mode, Probe, as_float64, rounding_of
 
@@ -24,12 +24,13 @@ def find_rules(
     *,
     training: bool,
     targets: bool,
+    with_loss: bool = True,
 ) -> dict[int, str]:
     """Finds the rule of each variable in `own_state` that can be compared, by variable id.
 
-    Refuses state that follows none of the rules.
+    Refuses state that follows none of the rules. Without `with_loss`, only what `call` changes.
     """
-    probe = Probe(model, batch, own_state, targets)
+    probe = Probe(model, batch, own_state, targets, with_loss)
     if not own_state or probe.count < 2:
         return {}
     first = probe.compare(Mode(training))
@@ -100,9 +101,9 @@ def _narrow(
 
 def _uncuttable(
     model: keras.Model, variable: keras.Variable, shown: tuple[float, ...]
-) -> KerasdistError:
+) -> InexactStateError:
     whole, first, second = shown
-    return KerasdistError(
+    return InexactStateError(
         f"The model {type(model).__name__!r} changes the state {variable.path!r} in a way that "
         f"cannot be computed on parts of a batch: it becomes {whole:.6g} on some examples of the "
         f"first batch, but {first:.6g} and {second:.6g} on two parts of them. Expected a mean over "

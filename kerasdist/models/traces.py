@@ -100,7 +100,7 @@ def _adopting_graph(
     if passed().outside:
         pure.adopt(model, passed().outside)
         graph = _graph(function, spec)
-    _refuse_assigned(model, graph)
+    refuse_assigned(model, graph)
     return graph
 
 
@@ -129,7 +129,7 @@ def _own_state(model: keras.Model, forward: pure.Forward) -> tuple[keras.Variabl
     )
 
 
-def _refuse_assigned(model: keras.Model, graph: tf.Graph) -> None:
+def refuse_assigned(model: keras.Model, graph: tf.Graph) -> None:
     for name in _assigned_variables(graph):
         raise KerasdistError(
             f"The model {type(model).__name__!r} assigns the `tf.Variable` {name!r} while it runs. "

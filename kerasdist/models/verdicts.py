@@ -11,47 +11,73 @@ import keras
 import tensorflow as tf
 
 from kerasdist.models import pure
-from kerasdist.models.additive_loss import refuse_inexact
+from kerasdist.models.additive_loss import find_inexact
 from kerasdist.models.fields import Batch
 from kerasdist.models.inspection import Findings
 from kerasdist.models.state_rules import find_rules
+from kerasdist.models.whole_batch.separation import Separation, separate
 
 
-def state_rules(
+@dataclass(frozen=True)
+class Verdict:
+    """How a model is computed on shards.
+
+    `rules` has the rule of each state variable by its id, where the first batch shows one. `whole`
+    says how to compute the loss if it needs the whole batch; None if it adds up over shards.
+    """
+
+    rules: Mapping[int, str]
+    whole: Separation | None = None
+
+
+def verdict(
     model: keras.Model,
     first_batch: Callable[[], Batch],
     findings: Findings,
     shards: int,
     *,
     training: bool,
-) -> dict[int, str]:
-    """Returns the rule of each state variable by its id, where the first batch shows one.
+    whole: bool | None = None,
+) -> Verdict:
+    """Decides how the loss and the state of a model are computed on shards.
 
-    Refuses a loss or state that cannot be computed from the shards. The verdict about a model is
-    remembered until the model is compiled again or changed.
+    `whole` says whether to compute the loss on the outputs for the whole batch. None does so if
+    the first batch shows that the loss does not add up over shards. Refuses a loss or state that
+    cannot be computed. The verdict about a model is remembered until the model is compiled again
+    or changed.
     """
-    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state):
-        return {}
+    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state or whole):
+        return Verdict({})
     batch = first_batch()
     own = findings.own_state
-    key = (training, findings.has_own_loss_terms, findings.has_targets, _kind(model, batch))
+    of_data = (findings.has_own_loss_terms, findings.has_targets, _kind(model, batch))
+    key = (training, whole, *of_data)
     memory = _memory(model)
     remembered = memory.get(key)
     if remembered is not None and remembered.is_of(model, own):
-        return dict(zip(map(id, own), remembered.rules, strict=True))
-    has_loss = True
-    if findings.has_own_loss_terms:
-        has_loss = refuse_inexact(model, batch, shards, training=training)
-    rules = find_rules(model, batch, own, training=training, targets=findings.has_targets)
+        rules = dict(zip(map(id, own), remembered.rules, strict=True))
+        return Verdict(rules, remembered.whole)
+    has_loss, separation = True, None
+    if whole:
+        separation = separate(model, batch, training=training)
+    elif findings.has_own_loss_terms:
+        found = find_inexact(model, batch, shards, training=training)
+        has_loss = found.is_compared
+        if found.error is not None and whole is False:
+            raise found.error
+        if found.error is not None:
+            separation = separate(model, batch, training=training)
+    targets, with_loss = findings.has_targets, separation is None
+    rules = find_rules(model, batch, own, training=training, targets=targets, with_loss=with_loss)
     # Not remembered if something could not be compared: another batch may show it.
     if has_loss and len(rules) == len(own):
-        memory[key] = _Verdict.of(model, own, rules)
-    return rules
+        memory[key] = _Verdict.of(model, own, rules, separation)
+    return Verdict(rules, separation)
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The rules of a model's state.
+    """The rules of a model's state, and how its loss is computed.
 
     It holds weak references only. They do not keep the model alive, and unlike an id they are never
     mistaken for a new object.
@@ -60,15 +86,21 @@ class _Verdict:
     compilation: tuple[Callable[[], Any], ...]
     own_state: tuple[Callable[[], Any], ...]
     rules: tuple[str, ...]
+    whole: Separation | None
 
     @classmethod
     def of(
-        cls, model: keras.Model, own_state: Sequence[keras.Variable], rules: Mapping[int, str]
+        cls,
+        model: keras.Model,
+        own_state: Sequence[keras.Variable],
+        rules: Mapping[int, str],
+        whole: Separation | None,
     ) -> Self:
         return cls(
             tuple(_reference(made) for made in pure.compilation(model)),
             tuple(weakref.ref(v) for v in own_state),
             tuple(rules[id(v)] for v in own_state),
+            whole,
         )
 
     def is_of(self, model: keras.Model, own_state: Sequence[keras.Variable]) -> bool:

@@ -19,11 +19,11 @@ from kerasdist.engine import sums
 from kerasdist.engine.compiled_loop import NOT_FINITE, Outcome
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.inspection import Findings
-from kerasdist.models.verdicts import state_rules
+from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.programs.batch_queue import BatchQueue, spec_of
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
@@ -110,7 +110,7 @@ class SingleBatches:
             engine = compiled.engine
             reset_metrics(engine)
             engine.test(self._fed(compiled, batch), 1)
-            logs = metric_results(engine)
+            logs = metric_results(engine, "test_step")
             engine.state.write_back("trainable", "other", "metrics")
             return logs
 
@@ -133,7 +133,8 @@ class SingleBatches:
         """Nothing of the step was written. That is enough for a loss scale, or to skip it."""
         if not_finite.is_loss_scale(model, outcome, 1) or self._options.on_nan == "skip":
             return
-        step = int(model.optimizer.iterations.numpy()) + 1
+        steps = pure.num_own_steps(model)
+        step = (int(model.optimizer.iterations.numpy()) if steps is None else steps) + 1
         raise not_finite.error(step, outcome)
 
     @contextmanager
@@ -190,16 +191,26 @@ class SingleBatches:
     def _make(self, model: keras.Model, batch: Any, spec: Any, kind: str) -> _Compiled:
         options, placement = self._options, self._placement
         refusals.refuse_scope()
-        if kind == "predict":
-            shards = placement.num_replicas
+        is_training = kind == "train"
+        shards = placement.num_replicas
+        if kind != "predict":
+            shards = choose_shards(options.shards, placement, options.deterministic, None)
+        if kind != "predict":
+            refusals.refuse_unsupported(model, to_train=is_training)
+        if pure.overrides(model, f"{kind}_step"):
+            findings = inspection.inspect_own(model, f"{kind}_step", spec, lambda: batch, shards)
+        elif kind == "predict":
             findings = inspection.build_for_prediction(model, spec)
         else:
-            shards = choose_shards(options.shards, placement, options.deterministic, None)
-            refusals.refuse_unsupported(model, to_train=kind == "train")
-            findings = inspection.inspect(model, spec, to_train=kind == "train")
-        refusals.refuse_stateful(model, shards)
-        rules = state_rules(model, lambda: batch, findings, shards, training=kind == "train")
-        engine = Engine(model, placement, self._settings(model, kind, shards, findings, rules))
+            findings = inspection.inspect(model, spec, to_train=is_training)
+        placement, shards = self._whole(model, findings, shards)
+        try:
+            found = verdict(model, lambda: batch, findings, shards, training=is_training)
+        except (InexactLossError, InexactStateError):
+            if placement.workers is not None:
+                raise
+            found, placement, shards = Verdict({}), placement.alone(), 1
+        engine = Engine(model, placement, self._settings(model, kind, shards, findings, found))
         if kind == "predict":
             return _Compiled(engine, None)
         return _Compiled(
@@ -210,9 +221,19 @@ class SingleBatches:
                 labels=findings.labels,
                 check_values=not options.allow_nan,
                 share=placement.share(shards),
-                needs_whole=findings.gather_metrics,
+                needs_whole=findings.gather_metrics or found.whole is not None,
             ),
         )
+
+    def _whole(self, model: keras.Model, findings: Findings, shards: int) -> tuple[Placement, int]:
+        """Devices and shards: one of each for a model that must run on whole batches."""
+        own = "" if findings.own_step is None else findings.own_step.must_be_whole
+        reason = own or refusals.stateful_reason(model)
+        if not reason or shards == 1:
+            return self._placement, shards
+        if self._placement.workers is not None:
+            refusals.refuse_whole_batch(model, reason)
+        return self._placement.alone(), 1
 
     def _settings(
         self,
@@ -220,16 +241,20 @@ class SingleBatches:
         kind: str,
         shards: int,
         findings: Findings,
-        rules: Mapping[int, str],
+        found: Verdict,
     ) -> Settings:
         options, placement = self._options, self._placement
+        plan = findings.own_step
+        own = {} if plan is None else {plan.method: plan}
         if kind != "train":
             return Settings(
                 shards=shards,
+                own_steps=own,
                 deterministic=options.deterministic and kind == "test",
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=findings.num_denominators,
-                test_state_rules=rules,
+                test_state_rules=found.rules,
+                whole_test_loss=found.whole,
             )
         deterministic = options.deterministic
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
@@ -243,5 +268,8 @@ class SingleBatches:
             gather_metrics=findings.gather_metrics,
             num_denominators=findings.num_denominators,
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
-            state_rules=rules,
+            state_rules=found.rules,
+            whole_loss=found.whole,
+            synchronizes=pure.synchronizes(model) and not deterministic,
+            own_steps=own,
         )

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.data.streams import Stream
+from kerasdist.models import pure
 
 # Of larger arrays only the first and last rows are hashed, so that a start is not delayed.
 _WHOLE_BYTES = 256 * 2**20
@@ -21,7 +22,8 @@ def of_model(model: keras.Model) -> dict[str, str]:
     """The fingerprint of a model: path, shape and type of its variables and its optimizer's."""
     optimizer = type(model.optimizer).__name__
     described = [f"{v.path}{tuple(v.shape)}{v.dtype}" for v in model.weights]
-    slots = [f"{tuple(v.shape)}{v.dtype}" for v in model.optimizer.variables]
+    optimizers = pure.optimizers_of(model)
+    slots = [f"{tuple(v.shape)}{v.dtype}" for o in optimizers for v in o.variables]
     # Keras numbers the layers of a whole process: "dense_3" may be "dense" after a restart.
     plain = "\n".join(_without_numbers(text) for text in described) + "\n" + "\n".join(slots)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]

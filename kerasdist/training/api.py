@@ -60,6 +60,7 @@ def fit(
     shards: int | None = None,
     deterministic: bool = False,
     jit: bool | str = "auto",
+    whole_batch_loss: bool | None = None,
     precision: str | None = None,
     clip_norm: float | None = None,
     ema: float | None = None,
@@ -72,6 +73,7 @@ def fit(
     keep: int = 2,
     monitor: str | None = None,
     on_nan: str = "stop",
+    sync_batch_norm: bool = False,
     allow_nan: bool = False,
     log_every: int | None = None,
     summary_every: int | None = None,
@@ -120,6 +122,9 @@ def fit(
         jit: Compile the forward and backward pass with XLA: True, False or "auto". "auto" does what
             `compile(jit_compile=...)` says, or else what Keras's `fit` would do: on GPUs it
             compiles, on CPUs not. See docs/inside-one-step.md.
+        whole_batch_loss: Compute the loss on the outputs for the whole batch, not on each shard.
+            None does so for a loss that is not a mean over examples, such as a contrastive loss.
+            False refuses such a loss. See docs/exactness.md.
         precision: "mixed_bfloat16", "mixed_float16" or another Keras dtype policy, if `model` is a
             function.
         clip_norm: The largest global norm of the gradients, computed over the whole batch.
@@ -138,6 +143,8 @@ def fit(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.
+        sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
+            Keras does on one device, and not over a shard of it.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
         allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. Steps
@@ -202,6 +209,8 @@ def fit(
             ema=ema,
             seed=seed,
             on_nan=on_nan,
+            sync_batch_norm=sync_batch_norm,
+            whole_batch_loss=whole_batch_loss,
         ),
         keeping=RunOptions.checked(
             run_dir, resume=resume, save_every=save_every, keep=keep, monitor=monitor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,30 @@ from kerasdist.data.forms.tf_datasets import has_examples
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import KERAS_BATCH_SIZE, Stream, is_arrays, open_stream
 from kerasdist.devices.placement import Placement
-from kerasdist.errors import KerasdistError
-from kerasdist.models import inspection, refusals
+from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
+from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import check_arrays
-from kerasdist.models.verdicts import state_rules
+from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.options import DataLike, DataSource
 
 
 @dataclass(frozen=True)
 class CheckedData:
-    """A feed, what a trace of the model on its batches found, and rules for the model's state."""
+    """A feed, what a trace of the model on its batches found, and how the model is cut."""
 
     feed: Feed
     findings: Findings
-    rules: Mapping[int, str]
+    verdict: Verdict
+    whole_reason: str = ""  # Why the model must run on whole batches; "" if it need not.
+
+    @property
+    def num_denominators(self) -> int:
+        """How many denominators a step adds up. A loss over the whole batch needs no others."""
+        found = self.findings
+        is_needed = self.verdict.whole is None or found.num_call_denominators
+        return found.num_denominators if is_needed else 0
 
     @property
     def stream(self) -> Stream:
@@ -42,13 +50,15 @@ class CheckedData:
 class DataChecker:
     """Opens data and checks it with a model, for its devices. The `stack` closes the data.
 
-    Nothing is compiled here: every error comes before the first step.
+    Nothing is compiled here: every error comes before the first step. `whole_batch_loss` says
+    whether to compute the loss over the whole batch; None finds out.
     """
 
     stack: contextlib.ExitStack
     model: keras.Model
     placement: Placement
     shards: int
+    whole_batch_loss: bool | None = None
 
     def to_train(
         self,
@@ -69,7 +79,6 @@ class DataChecker:
             steps=plan.steps_per_epoch,
         )
         check_stream(stream, self.shards if chose_shards else 1, plan, deterministic)
-        refusals.refuse_stateful(model, self.shards)
         findings = self._inspected(
             stream,
             "data",
@@ -79,13 +88,11 @@ class DataChecker:
         )
         refusals.warn_if_frozen(model)
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
-        rules = state_rules(
-            model, lambda: first_batch(stream, augment), findings, self.shards, training=True
-        )
+        found, reason = self._verdict(lambda: first_batch(stream, augment), findings, training=True)
         feed = self._feed(
-            stream, findings, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
+            stream, findings, found, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
         )
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, found, reason)
 
     def to_validate(
         self, source: DataSource, plan: Plan, *, batch_size: int | None
@@ -131,10 +138,10 @@ class DataChecker:
             default_batch_size=default_batch_size or KERAS_BATCH_SIZE,
             steps=steps,
         )
-        refusals.refuse_stateful(self.model, self.shards)
         findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
-        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
-        return CheckedData(self._feed(stream, findings, name, allow_nan=allow_nan), findings, rules)
+        found, reason = self._verdict(stream.first_batch, findings, training=False)
+        feed = self._feed(stream, findings, found, name, allow_nan=allow_nan)
+        return CheckedData(feed, findings, found, reason)
 
     def to_predict(
         self, data: DataLike, *, batch_size: int | None, steps: int | None = None
@@ -143,16 +150,46 @@ class DataChecker:
         stream = self._opened(
             data, batch_size=batch_size, default_batch_size=KERAS_BATCH_SIZE, steps=steps
         )
-        refusals.refuse_stateful(self.model, self.shards)
-        findings = inspection.build_for_prediction(self.model, stream.element_spec)
-        rules = state_rules(self.model, stream.first_batch, findings, self.shards, training=False)
+        if pure.overrides(self.model, "predict_step"):
+            findings = self._inspected_own(stream, "predict_step")
+        else:
+            findings = inspection.build_for_prediction(self.model, stream.element_spec)
+        found, reason = self._verdict(stream.first_batch, findings, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
             self.model, stream, labels=(), name="data", need_targets=False, share=share
         )
         feed = Feed(stream, prepare=prepare)
         self.stack.callback(feed.close)
-        return CheckedData(feed, findings, rules)
+        return CheckedData(feed, findings, found, reason)
+
+    def _verdict(
+        self, first: Callable[[], Any], findings: Findings, *, training: bool
+    ) -> tuple[Verdict, str]:
+        """How the model is computed on shards, or why it must run on whole batches."""
+        own = "" if findings.own_step is None else findings.own_step.must_be_whole
+        reason = own or refusals.stateful_reason(self.model)
+        if reason:
+            return Verdict({}), reason
+        try:
+            whole = self.whole_batch_loss
+            return verdict(
+                self.model, first, findings, self.shards, training=training, whole=whole
+            ), ""
+        except (InexactLossError, InexactStateError) as error:
+            if self.whole_batch_loss is False or self.placement.workers is not None:
+                raise
+            text = str(error).split(": ")[0].removesuffix(".")
+            return Verdict({}), text[0].lower() + text[1:]
+
+    def _inspected_own(
+        self, stream: Stream, method: str, augment: Augment | None = None
+    ) -> Findings:
+        """Traces a step that the model's class overrides."""
+        spec = element_spec(stream, augment)
+        return inspection.inspect_own(
+            self.model, method, spec, lambda: first_batch(stream, augment), self.shards
+        )
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -175,8 +212,11 @@ class DataChecker:
             raise KerasdistError(
                 f"`{name}` has no batches. Expected at least one. Check how the data is read."
             )
-        model = self.model
-        findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
+        model, method = self.model, "train_step" if to_train else "test_step"
+        if pure.overrides(model, method):
+            findings = self._inspected_own(stream, method, augment)
+        else:
+            findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
         if stream.arrays is not None:
             check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
         return findings
@@ -185,6 +225,7 @@ class DataChecker:
         self,
         stream: Stream,
         findings: Findings,
+        found: Verdict,
         name: str,
         *,
         augment: Augment | None = None,
@@ -199,7 +240,7 @@ class DataChecker:
             augment=augment,
             seed=seed,
             share=self.placement.share(self.shards),
-            needs_whole=findings.gather_metrics,
+            needs_whole=findings.gather_metrics or found.whole is not None,
             allow_nan=allow_nan,
         )
         feed = Feed(stream, prepare=prepare, name=name, takes_rows=not self.placement.is_gpu)

@@ -228,7 +228,7 @@ def _predict(
     began = time.perf_counter()
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
-        refusals.refuse_bypassed(model, "predict", "predict_step")
+        refusals.refuse_bypassed(model, "predict")
         checker = DataChecker(stack, model, placement, placement.num_replicas)
         checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
@@ -249,12 +249,19 @@ def _engine(
     *,
     deterministic: bool = False,
 ) -> Engine:
+    own = checked.findings.own_step
+    if checked.whole_reason and shards > 1:
+        if placement.workers is not None:
+            refusals.refuse_whole_batch(model, checked.whole_reason)
+        placement, shards = placement.alone(), 1
     settings = Settings(
         shards=shards,
         deterministic=deterministic,
         gather_metrics=checked.findings.gather_metrics,
-        num_test_denominators=checked.findings.num_denominators,
-        test_state_rules=checked.rules,
+        num_test_denominators=checked.num_denominators,
+        test_state_rules=checked.verdict.rules,
+        whole_test_loss=checked.verdict.whole,
+        own_steps={} if own is None else {own.method: own},
     )
     return Engine(model, placement, settings)
 

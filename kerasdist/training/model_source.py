@@ -23,17 +23,19 @@ def fresh_seed(model: ModelOrBuilder) -> int:
     give each further `fit` another seed. A function that builds a model advances the state, because
     building a model does.
     """
-    if not isinstance(model, keras.Model):
+    if not pure.is_model(model):
         return random.randrange(2**31)
     optimizer = getattr(model, "optimizer", None)
-    steps = 0 if optimizer is None else int(optimizer.iterations.numpy())
+    steps = pure.num_own_steps(model)
+    if steps is None:
+        steps = 0 if optimizer is None else int(optimizer.iterations.numpy())
     digest = hashlib.sha256(repr((random.getstate(), steps)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 def built(model: ModelOrBuilder, precision: str | None, seed: int) -> keras.Model:
     """The model itself, or the one that a function builds, with this seed and precision."""
-    if isinstance(model, keras.Model):
+    if pure.is_model(model):
         return model
     if not callable(model):
         raise KerasdistError(
@@ -48,7 +50,7 @@ def built(model: ModelOrBuilder, precision: str | None, seed: int) -> keras.Mode
             made = model()
     finally:
         random.setstate(state)
-    if not isinstance(made, keras.Model):
+    if not pure.is_model(made):
         raise KerasdistError(
             f"The function given as `model` returned {type(made).__name__}. Expected a "
             "`keras.Model`. Return the model from the function."

@@ -92,7 +92,7 @@ class DataSource:
 class StepOptions:
     """How a step is computed, and what happens if its result is not finite.
 
-    `jit` is None if the model and the devices decide.
+    `jit` is None if the model and the devices decide, `whole_batch_loss` if the loss decides.
     """
 
     shards: int | None = None
@@ -102,10 +102,23 @@ class StepOptions:
     ema: float | None = None
     seed: int | None = None
     on_nan: str = "stop"
+    sync_batch_norm: bool = False
+    whole_batch_loss: bool | None = None
 
     @classmethod
-    def checked(cls, *, jit: bool | str = "auto", **options: Any) -> StepOptions:
-        step = cls(jit=arguments.on_or_auto("jit", jit), **options)
+    def checked(
+        cls,
+        *,
+        jit: bool | str = "auto",
+        whole_batch_loss: bool | str | None = None,
+        **options: Any,
+    ) -> StepOptions:
+        wished = "auto" if whole_batch_loss is None else whole_batch_loss
+        step = cls(
+            jit=arguments.on_or_auto("jit", jit),
+            whole_batch_loss=arguments.on_or_auto("whole_batch_loss", wished),
+            **options,
+        )
         arguments.check_choices(
             clip_norm=step.clip_norm, ema=step.ema, on_nan=step.on_nan, seed=step.seed
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -35,6 +35,15 @@ class Prepared:
     shards: int
     seed: int
     jit: Jit
+    whole_reason: str = ""  # Why the model runs on whole batches, on one device.
+    synchronizes: bool = False  # Whether layers take statistics over all replicas.
+
+    @property
+    def steps_shards(self) -> int:
+        """Into how many shards a step cuts its batch: no more than layers allow."""
+        if self.whole_reason:
+            return 1
+        return self.placement.num_replicas if self.synchronizes else self.shards
 
 
 def prepare(
@@ -57,7 +66,7 @@ def prepare(
     refusals.refuse_unsupported(model)
     refusals.refuse_bypassed(model, "fit")
     check_precision(model, source.precision)
-    checker = DataChecker(stack, model, placement, shards)
+    checker = DataChecker(stack, model, placement, shards, step.whole_batch_loss)
     data = checker.to_train(
         options.data,
         options.plan,
@@ -66,12 +75,23 @@ def prepare(
         chose_shards=step.shards is not None,
     )
     size = data.stream.batch_size
+    # Validation computes the loss as training does.
+    if data.verdict.whole is not None:
+        checker = replace(checker, whole_batch_loss=True)
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
+    reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
+    synchronizes = step.sync_batch_norm or pure.synchronizes(model)
+    if synchronizes and step.deterministic and not reason:
+        reason = "it takes statistics over whole batches, and must have the same bits everywhere"
+    if reason and shards > 1:
+        if placement.workers is not None:
+            refusals.refuse_whole_batch(model, reason)
+        placement = placement.alone()
     jit = decide(step.jit, model, placement, deterministic=step.deterministic)
-    return Prepared(model, data, validation, placement, shards, seed, jit)
+    return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
@@ -81,23 +101,29 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     will_be_deterministic = private_tensorflow.is_op_determinism_enabled() or (
         step.deterministic and prepared.placement.is_gpu
     )
-    of_validation = data.findings if validation is None else validation.findings
+    of_validation = data if validation is None else validation
+    own = [data.findings.own_step, None if validation is None else validation.findings.own_step]
     return Settings(
-        shards=prepared.shards,
+        shards=prepared.steps_shards,
         seed=prepared.seed,
         deterministic=step.deterministic,
         clip_norm=step.clip_norm,
         ema=step.ema,
         class_weight=options.data.class_weight,
         gather_metrics=data.findings.gather_metrics,
-        num_denominators=data.findings.num_denominators,
+        num_denominators=data.num_denominators,
         num_test_denominators=of_validation.num_denominators,
         times_input=options.keeping.is_kept and not will_be_deterministic,
         jit=prepared.jit.is_on,
         # A callback that looks at every step would take the vectors apart as often.
         joins=not any(pure.wants_batches(c, "train") for c in options.callbacks),
-        state_rules=data.rules,
-        test_state_rules={} if validation is None else validation.rules,
+        state_rules=data.verdict.rules,
+        test_state_rules={} if validation is None else validation.verdict.rules,
+        synchronizes=prepared.synchronizes,
+        synchronizes_all=step.sync_batch_norm,
+        own_steps={plan.method: plan for plan in own if plan is not None},
+        whole_loss=data.verdict.whole,
+        whole_test_loss=of_validation.verdict.whole,
     )
 
 
@@ -133,4 +159,5 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         "shuffle": options.data.shuffle,
         **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
+        **({"whole_batch_loss": True} if step.whole_batch_loss else {}),
     }

@@ -174,7 +174,7 @@ class KeptRun:
 
     def note_raw_weights(self, model: keras.Model) -> None:
         """Keeps the hash of the weights before an optimizer with `use_ema` replaces them."""
-        if pure.loss_scale(model.optimizer)[0].use_ema:
+        if model.optimizer is not None and pure.loss_scale(model.optimizer)[0].use_ema:
             self._raw_digest = weights_sha256(model)
 
     def write_page(self) -> None:

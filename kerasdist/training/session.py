@@ -51,7 +51,8 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
         watch = Watch(options.watching, run)
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
-        engine = Engine(prepared.model, placement, preparation.settings(options, prepared))
+        settings = preparation.settings(options, prepared)
+        engine = Engine(prepared.model, prepared.placement, settings)
         stack.callback(engine.close)
         plan = options.plan.over(prepared.data.stream.num_batches)
         hooks = Hooks(
@@ -88,7 +89,12 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             source=run.dataset,
         )
         reporter.say("\n".join(lines))
-    note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    note = None
+    if not options.step.sync_batch_norm:
+        note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
+    if prepared.whole_reason and prepared.shards > 1:
+        titles = prepared.placement.titles
+        note = refusals.whole_batch_note(prepared.model, prepared.whole_reason, titles)
     if note is not None:
         reporter.say(note)
 

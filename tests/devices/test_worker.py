@@ -134,10 +134,10 @@ class Stop(keras.callbacks.Callback):
 
 stopper = 1 if "TF_CONFIG" in os.environ else 0
 
-def build(metrics=("accuracy",)):
+def build(metrics=("accuracy",), loss=None):
     layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(3)]
     model = keras.Sequential(layers)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=list(metrics))
     return model
 
@@ -153,6 +153,8 @@ stream = tf.data.Dataset.from_tensor_slices
 show("augment", kerasdist.fit(build, (x, y), augment=noise, class_weight={0: 2.0}, **options))
 show("stream", kerasdist.fit(build, stream((x, y)), validation_data=(x, y), **options))
 show("gather", kerasdist.fit(lambda: build([Largest()]), (x, y), **options))
+circle = lambda: build(loss=keras.losses.Circle())
+show("whole", kerasdist.fit(circle, (x, y), validation_data=(x, y), **options))
 history = kerasdist.fit(build, (x, y), callbacks=[Stop()], **options)
 show("stopped", history)
 assert len(history.epoch) == 2
@@ -166,7 +168,7 @@ print("evaluated", {k: round(v, 4) for k, v in results.items()}, outputs.shape)
 
 @slow
 def test_a_program_of_ones_own_trains_streams_and_stops_on_all_workers(tmp_path):
-    """Also augmentation, class weights, a metric that does not add up, predict and evaluate."""
+    """Also augmentation, class weights, metrics and losses of whole batches, predict, evaluate."""
     hosts = tuple(f"localhost:{port}" for port in free_ports(2))
     (tmp_path / "program.py").write_text(PROGRAM)
 
@@ -182,10 +184,10 @@ def test_a_program_of_ones_own_trains_streams_and_stops_on_all_workers(tmp_path)
     def lines(process):
         output, code = finish(process)
         assert code == 0, output
-        names = ("augment", "stream", "gather", "stopped", "evaluated")
+        names = ("augment", "stream", "gather", "whole", "stopped", "evaluated")
         return [line for line in output.splitlines() if line.startswith(names)]
 
     own = [start(TF_CONFIG=Cluster(hosts, i).tf_config()) for i in range(2)]
     first, second = (lines(process) for process in own)
-    assert len(first) == 5
+    assert len(first) == 6
     assert first == second == lines(start())

@@ -1,4 +1,7 @@
-"""A loss that adds up over shards is trained exactly. Others are refused by name."""
+"""A loss that does not add up over shards is found, and computed on the whole batch."""
+
+import contextlib
+import inspect
 
 import keras
 import numpy as np
@@ -6,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from kerasdist.errors import InexactLossError
+from kerasdist.models import pure
 from tests.models.sharded_models import (
     CLASSES,
     LAYERS,
@@ -37,22 +41,25 @@ NOT_MEANS = {
 
 
 @pytest.mark.parametrize("name", NOT_MEANS)
-def test_a_loss_over_the_whole_batch_is_refused(name):
+def test_a_loss_over_the_whole_batch_is_found(name):
     loss, y = NOT_MEANS[name]
     with pytest.raises(InexactLossError, match=r"not a mean over examples.*shards=1"):
-        fit(compiled(loss()), (X, y))
+        fit(compiled(loss()), (X, y), whole_batch_loss=False)
+    reference, model = (clone(lambda: compiled(loss())) for _ in range(2))
+    expected = fit(reference, (X, y), devices=1, shards=1).history["loss"]
+    assert fit(model, (X, y)).history["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_refusal_names_the_loss_and_both_numbers():
     with pytest.raises(InexactLossError, match=r"\(rmse\).* it is [\d.]+ for 16 .* [\d.]+ when"):
-        fit(compiled(rmse))
+        fit(compiled(rmse), whole_batch_loss=False)
 
 
 @pytest.mark.parametrize("loss", [rmse, ratio_of_sums])
 def test_rows_that_are_alike_do_not_hide_it(loss):
     x, y = np.ones((37, 5), "float32"), np.full((37, 3), 0.5, "float32")
     with pytest.raises(InexactLossError):
-        fit(compiled(loss), (x, y))
+        fit(compiled(loss), (x, y), whole_batch_loss=False)
 
 
 def test_rows_that_are_alike_and_whole_numbers_do_not_hide_it():
@@ -60,14 +67,14 @@ def test_rows_that_are_alike_and_whole_numbers_do_not_hide_it():
     model = keras.Sequential([LAYERS.Embedding(4, 2), LAYERS.Dense(3, bias_initializer="ones")])
     model.compile("sgd", rmse)
     with pytest.raises(InexactLossError):
-        fit(model, (tokens, y))
+        fit(model, (tokens, y), whole_batch_loss=False)
 
 
 def test_only_the_last_rows_differ():
     x, y = np.ones((64, 5), "float32"), np.full((64, 3), 0.5, "float32")
     y[40:] = -3.0
     with pytest.raises(InexactLossError):
-        fit(compiled(rmse), (x, y), batch_size=64)
+        fit(compiled(rmse), (x, y), batch_size=64, whole_batch_loss=False)
 
 
 def test_on_one_shard_any_loss_is_trained():
@@ -77,6 +84,25 @@ def test_on_one_shard_any_loss_is_trained():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def loss_classes():
+    found = [getattr(keras.losses, name) for name in sorted(dir(keras.losses))]
+    kinds = [x for x in found if isinstance(x, type) and issubclass(x, keras.losses.Loss)]
+    return sorted(set(kinds) - {keras.losses.Loss}, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", loss_classes(), ids=lambda kind: kind.__name__)
+def test_every_loss_of_keras_is_known_per_example_or_checked(kind):
+    """With the examples as its axis, none is known."""
+    is_known = kind in {*map(type, PER_EXAMPLE), *ALSO_PER_EXAMPLE}
+    axis = "axis" in inspect.signature(kind).parameters
+    for loss, expected in [(kind(), is_known), *([(kind(axis=0), False)] if axis else [])]:
+        model = compiled(loss)
+        with contextlib.suppress(Exception):  # Keras builds the loss before it fails.
+            model.compute_loss(y=tf.constant(Y), y_pred=tf.constant(Y))
+        assert pure.has_own_loss(model) is not expected
+
+
+ALSO_PER_EXAMPLE = (keras.losses.CTC, keras.losses.SparseCategoricalCrossentropy)
 PER_EXAMPLE = [
     keras.losses.BinaryCrossentropy(),
     keras.losses.BinaryFocalCrossentropy(),
@@ -173,7 +199,7 @@ def test_several_outputs_with_own_losses_pass():
 def test_half_precision_neither_hides_it_nor_looks_like_it(policy):
     keras.config.set_dtype_policy(policy)
     with pytest.raises(InexactLossError):
-        fit(compiled(rmse))
+        fit(compiled(rmse), whole_batch_loss=False)
     for loss in (keras.losses.MeanSquaredError(), keras.losses.KLDivergence()):
         fit(compiled(Wrapped(loss)))
 
@@ -189,7 +215,7 @@ def test_a_loss_that_is_added_only_in_training_is_checked():
     model = keras.Sequential([LAYERS.Dense(3), AddedInTraining()])
     model.compile("sgd", "mse")
     with pytest.raises(InexactLossError):
-        fit(model)
+        fit(model, whole_batch_loss=False)
 
 
 def test_altered_rows_that_the_model_refuses_give_no_verdict():
@@ -207,11 +233,16 @@ class Contrastive(keras.Sequential):
         return OPS.mean(crossentropy(OPS.arange(16), scores, from_logits=True))
 
 
-def test_a_loss_for_one_size_of_batch_is_refused_by_name():
+def test_a_loss_for_one_size_of_batch_is_found():
     model = compiled(None, kind=Contrastive)
     told = r"loss of 'Contrastive'.*part of a batch.*Error: .*Expected.*`devices=1, shards=1`"
     with pytest.raises(InexactLossError, match=told):
-        fit(model, (X[:32], Y[:32]))
+        fit(model, (X[:32], Y[:32]), whole_batch_loss=False)
+    whole, cut = (clone(lambda: compiled(None, kind=Contrastive)) for _ in range(2))
+    expected = fit(whole, (X[:32], Y[:32]), devices=1, shards=1).history["loss"]
+    assert fit(cut, (X[:32], Y[:32])).history["loss"] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(InexactLossError, match=told):  # It cannot be computed at all.
+        fit(compiled(None, kind=Contrastive), (X[:32], Y[:32]), batch_size=32)
 
 
 class Bayesian(LAYERS.Layer):

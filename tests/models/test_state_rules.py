@@ -137,7 +137,7 @@ def state_rules_of(model, *, training=True):
     """The rules for a model whose own state is its first layer's."""
     model.build((None, 5))
     findings = inspection.Findings(own_state=tuple(model.layers[0].weights))
-    return verdicts.state_rules(model, lambda: (X, Y), findings, 2, training=training)
+    return verdicts.verdict(model, lambda: (X, Y), findings, 2, training=training).rules
 
 
 @pytest.mark.parametrize("name", ["tf.random", "categorical"])

@@ -79,7 +79,7 @@ def test_other_data_and_another_loss_are_checked_again(evaluations):
     assert evaluations
     model.compile("sgd", rmse)
     with pytest.raises(InexactLossError):
-        fit(model)
+        fit(model, whole_batch_loss=False)
 
 
 def test_a_remembered_model_is_not_kept_alive():

@@ -271,14 +271,15 @@ class SummedActivity(Subclassed):
 
 @pytest.mark.parametrize("kind", [SummedByHand, Contrastive, SummedActivity])
 @pytest.mark.parametrize("as_dataset", [False, True])
-def test_a_loss_that_cannot_be_cut_is_refused(kind, as_dataset):
+def test_a_loss_that_cannot_be_cut_is_refused_if_asked(kind, as_dataset):
     model = kind(4)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     data, options = (X, CLASSES), {}
     if as_dataset:
         data, options = tf.data.Dataset.from_tensor_slices(data).batch(8), {"batch_size": None}
     with pytest.raises(InexactLossError, match=r"not a mean over examples.*exactness"):
-        fit(model, data, devices=2, **options)
+        fit(model, data, devices=2, whole_batch_loss=False, **options)
+    assert np.isfinite(fit(model, data, devices=2, **options).history["loss"]).all()
 
 
 def test_a_mean_of_ones_own_is_not_refused():

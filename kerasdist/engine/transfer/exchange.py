@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import tensorflow as tf
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
+from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Cut, Piece
 from kerasdist.engine.sums import (
     ALL_REDUCE,
@@ -86,6 +88,16 @@ def join_rows(tensors: list[tf.Tensor], placement: Placement) -> list[tf.Tensor]
     if placement.workers is None:
         return _exchanged(tensors, placement, _joined)
     return _across_workers(tensors, private_tensorflow.gather_rows)
+
+
+def synchronization(
+    settings: Settings, placement: Placement
+) -> tuple[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None, bool]:
+    """How layers add up their statistics over the replicas, and whether all BatchNorms do so."""
+    if not settings.synchronizes or placement.num_replicas == 1:
+        return None, False
+    add_up = partial(over_replicas, placement=placement, fixed_order=settings.deterministic)
+    return add_up, settings.synchronizes_all
 
 
 def of_denominators(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.introspection import overrides
-from kerasdist.models.pure.patches import Shard, Tensors, tracing
+from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.variables import Parts, is_seed
 
 # Values of the trainable variables, the other variables and the seed generators.
@@ -61,6 +61,9 @@ class Forward:
     updated_metrics: frozenset[int]
     added: tuple[tf.Tensor, ...]
     outside: tuple[keras.Variable, ...]
+    # The layer that added each loss, and how many denominators the losses in `call` have.
+    owners: tuple[keras.layers.Layer | None, ...] = ()
+    num_call_denominators: int = 0
 
     @property
     def used_add_loss(self) -> bool:
@@ -76,6 +79,7 @@ def forward(
     shard: Shard,
     training: bool,
     with_metrics: bool,
+    with_loss: bool = True,
     watch: Watch | None = None,
     change_outputs: Callable[[Any], Any] | None = None,
 ) -> Forward:
@@ -86,9 +90,7 @@ def forward(
     """
     zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
     mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
-    losses = model._compile_loss.metrics if model._compile_loss else ()
-    shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
-    shard.is_eager = bool(getattr(model, "run_eagerly", False))
+    _note_losses(model, shard)
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
@@ -98,20 +100,12 @@ def forward(
         if change_outputs is not None:
             outputs = change_outputs(outputs)
         added = tuple(scope.losses)
+        owners = _owners(model, added)
+        num_call_denominators = len(shard.local_denominators)
         loss = None
-        if model._compile_loss is not None or added or overrides(model, "compute_loss"):
-            loss = model._compute_loss(
-                x=example.x,
-                y=example.y,
-                y_pred=outputs,
-                sample_weight=example.sample_weight,
-                training=training,
-            )
-            # The same as `update_state(loss, sample_weight=count)`, with seven operations fewer.
-            tracker = model._loss_tracker
-            count = tf.cast(shard.num_examples, tracker.dtype)
-            tracker.total.assign(tf.cast(loss, tracker.dtype) * count)
-            tracker.count.assign(count)
+        has_loss = model._compile_loss is not None or added or overrides(model, "compute_loss")
+        if with_loss and has_loss:
+            loss = _tracked_loss(model, example, outputs, shard, training)
         updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
         if with_metrics:
             model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
@@ -124,7 +118,81 @@ def forward(
         updated_metrics=frozenset(id(v) for v in updated),
         added=added,
         outside=tuple(scope.outside.values()),
+        owners=owners,
+        num_call_denominators=num_call_denominators,
     )
+
+
+def loss_of_outputs(
+    model: keras.Model,
+    roles: Parts,
+    state: State,
+    example: Example,
+    outputs: Any,
+    added: Sequence[tuple[keras.layers.Layer | None, tf.Tensor]],
+    *,
+    shard: Shard,
+    training: bool,
+    watch: Watch | None = None,
+) -> Forward:
+    """Runs the loss alone, on the outputs for a whole batch. `added` has the losses by `add_loss`.
+
+    As in `forward`, metrics start from zero.
+    """
+    zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
+    mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
+    _note_losses(model, shard)
+    with _Scope(mapping, {id(v) for v in roles.trainable}, watch) as scope, tracing(shard):
+        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        model._clear_losses()
+        for owner, value in added:
+            if owner is not None:
+                owner.add_loss(value)
+        loss = _tracked_loss(model, example, outputs, shard, training)
+        model._clear_losses()
+    return Forward(
+        outputs=outputs,
+        loss=loss,
+        changed=_changed(roles, scope, given),
+        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        updated_metrics=frozenset(),
+        added=(),
+        outside=tuple(scope.outside.values()),
+    )
+
+
+def _note_losses(model: keras.Model, shard: Shard) -> None:
+    losses = model._compile_loss.metrics if model._compile_loss else ()
+    shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
+    shard.is_eager = bool(getattr(model, "run_eagerly", False))
+
+
+def _owners(
+    model: keras.Model, added: Sequence[tf.Tensor]
+) -> tuple[keras.layers.Layer | None, ...]:
+    """The layer that added each loss. None if the model does not know the layer."""
+    if not added:
+        return ()
+    layers = list(model._flatten_layers())
+    return tuple(next((x for x in layers if id(loss) in x._loss_ids), None) for loss in added)
+
+
+def _tracked_loss(
+    model: keras.Model, example: Example, outputs: Any, shard: Shard, training: bool
+) -> tf.Tensor:
+    loss = model._compute_loss(
+        x=example.x,
+        y=example.y,
+        y_pred=outputs,
+        sample_weight=example.sample_weight,
+        training=training,
+    )
+    # The same as `update_state(loss, sample_weight=count)`, with seven operations fewer.
+    tracker = model._loss_tracker
+    count = tf.cast(shard.num_examples, tracker.dtype)
+    tracker.total.assign(tf.cast(loss, tracker.dtype) * count)
+    tracker.count.assign(count)
+    return loss
 
 
 def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
+from keras.src.trainers.trainer import Trainer
 
 # Optimizers whose `apply` computes something else than their formula, and what to use instead.
 REFUSED_OPTIMIZERS = {
@@ -16,6 +17,13 @@ REFUSED_OPTIMIZERS = {
         "adamw",
     ),
 }
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value has Keras's `fit`: a `keras.Model`, or a layer that is a trainer as well."""
+    return isinstance(value, keras.Model) or (
+        isinstance(value, keras.layers.Layer) and isinstance(value, Trainer)
+    )
 
 
 def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:

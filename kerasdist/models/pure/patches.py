@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,95 +21,12 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import HOST
-from kerasdist.errors import KerasdistError
-from kerasdist.models.pure import in_place, recurrence
+from kerasdist.models.pure import in_place, recurrence, synchronized
+from kerasdist.models.pure.replacements import Replace, Replacements
+from kerasdist.models.pure.shard import current_shard
 
-Tensors = Sequence[tf.Tensor]
 # Keras's function `rnn` hides the module of that name.
 _keras_rnn = importlib.import_module("keras.src.backend.tensorflow.rnn")
-
-
-@dataclass
-class Shard:
-    """What the loss and the metrics need to know while one shard of a batch is traced.
-
-    Attributes:
-        num_examples: Examples of this shard. An empty shard has 0 and runs on a borrowed example.
-        num_global: Examples of the global batch. Both numbers are integers if they are known while
-            tracing.
-        global_denominators: For losses that do not divide by the number of examples: what they
-            divide by, over the whole global batch. None while the denominators are collected.
-        local_denominators: The same over this shard, collected while tracing.
-        losses_of_outputs: Ids of Keras's metrics for the losses of several outputs. They weigh
-            batches by their size if the model `is_eager`.
-        is_eager: Whether the model is compiled with `run_eagerly`.
-        on_cpu: Whether recurrent layers may use the version for CPUs.
-        is_jit: Whether XLA compiles the shard.
-        is_step: Whether a step runs, in which denominators must be known, not collected.
-    """
-
-    num_examples: tf.Tensor | int
-    num_global: tf.Tensor | int
-    global_denominators: Tensors | None = None
-    local_denominators: list[tf.Tensor] = field(default_factory=list)
-    losses_of_outputs: frozenset[int] = frozenset()
-    is_eager: bool = False
-    on_cpu: bool = False
-    is_jit: bool = False
-    is_step: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether this shard is the whole global batch. Known while tracing."""
-        return self.num_examples is self.num_global
-
-    @property
-    def weight(self) -> tf.Tensor:
-        """This shard's share of the global batch."""
-        return tf.cast(self.num_examples, "float64") / tf.cast(self.num_global, "float64")
-
-    def share(self, denominator: tf.Tensor) -> tf.Tensor:
-        """The factor for a loss that divides by `denominator` instead of the number of examples.
-
-        Such a loss must count with `local / global` of its denominator. The step multiplies the
-        whole loss of a shard by `weight`, so this factor is `local / global / weight`.
-        """
-        index = len(self.local_denominators)
-        self.local_denominators.append(denominator)
-        known = () if self.global_denominators is None else self.global_denominators
-        if self.is_step and not self.is_whole and index >= len(known):
-            raise KerasdistError(
-                "A loss is not a mean over examples for this batch, although it was when the model "
-                "was checked. On several shards, the loss must be computed in the same way for "
-                "every batch. Use a mean over examples, or `devices=1, shards=1`."
-            )
-        if self.global_denominators is None:
-            return tf.ones((), denominator.dtype)
-        whole = tf.cast(self.global_denominators[index], denominator.dtype)
-        return tf.math.divide_no_nan(denominator, whole) * self.inverse_weight(denominator.dtype)
-
-    def inverse_weight(self, dtype: tf.DType) -> tf.Tensor:
-        own = tf.cast(tf.maximum(self.num_examples, 1), "float64")
-        return tf.cast(tf.cast(self.num_global, "float64") / own, dtype)
-
-
-# Each replica is traced in its own thread.
-_active = threading.local()
-
-
-def _current_shard() -> Shard | None:
-    return getattr(_active, "shard", None)
-
-
-@contextlib.contextmanager
-def tracing(shard: Shard | None) -> Iterator[None]:
-    """Losses and metrics that run inside belong to this shard."""
-    before = _current_shard()
-    _active.shard = shard
-    try:
-        yield
-    finally:
-        _active.shard = before
 
 
 _keras_reduce = keras_loss.reduce_weighted_values
@@ -127,7 +42,7 @@ def _reduce_weighted_values(
 ) -> tf.Tensor:
     """Keras's reduction, corrected: multiplied by `weight`, it adds up over shards to the whole."""
     value = _keras_reduce(values, sample_weight, mask, reduction, dtype)
-    shard = _current_shard()
+    shard = current_shard()
     values_rank = len(keras.ops.convert_to_tensor(values).shape)
     if shard is None or reduction in (None, "none") or values_rank == 0:
         return value
@@ -154,7 +69,7 @@ def _mean_update_state(
     So do the losses of several outputs. Keras weighs them with the batch's size if the graph knows
     it. A graph that reads batches of several sizes does not know it (3.15.1).
     """
-    shard = _current_shard()
+    shard = current_shard()
     if shard is not None and id(self) in shard.losses_of_outputs:
         sample_weight = shard.num_examples if shard.is_eager else shard.weight
         sample_weight = keras.ops.cast(sample_weight, self.dtype)
@@ -175,7 +90,7 @@ def _inner_loop(keras_loop: Callable[..., Any]) -> Callable[..., Any]:
         mask: tf.Tensor | None,
         training: bool = False,
     ) -> Any:
-        shard = _current_shard()
+        shard = current_shard()
         if shard is not None and shard.on_cpu and recurrence.is_quick(self):
             return recurrence.loop(self, sequences, initial_state, mask)
         return keras_loop(self, sequences, initial_state, mask, training)
@@ -230,7 +145,7 @@ def _embedding_call(keras_call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_gpu_step() -> bool:
     """Whether a shard is traced for a GPU, without XLA."""
-    shard = _current_shard()
+    shard = current_shard()
     return not (shard is None or shard.on_cpu or shard.is_jit)
 
 
@@ -241,7 +156,7 @@ def _has_cudnn(keras_answer: Callable[[], bool]) -> Callable[[], bool]:
     """
 
     def has_cudnn() -> bool:
-        shard = _current_shard()
+        shard = current_shard()
         is_allowed = shard is None or not (shard.on_cpu or shard.is_jit)
         return is_allowed and keras_answer()
 
@@ -261,59 +176,35 @@ _FUNCTIONAL = (
     "assign_sub",
     "_apply_weight_decay",
 )
-_patch_lock = threading.RLock()
-_patch_depth = 0
 
 
-@contextlib.contextmanager
-def patched() -> Iterator[None]:
+def _apply_patches(replace: Replace) -> None:
+    for name in _FUNCTIONAL:
+        replace(TFOptimizer, name, vars(BaseOptimizer)[name])
+    update_step = vars(BaseOptimizer)["_backend_update_step"]
+    replace(TFOptimizer, "_backend_update_step", in_place.one_by_one(update_step))
+    replace(TFOptimizer, "_var_key", _variable_key)
+    replace(keras_loss, "scale_loss_for_distribution", lambda value: value)
+    replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
+    replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
+    replace(keras.metrics.Mean, "update_state", _mean_update_state)
+    replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
+    for name in ("draw_seed", "_cast_seed"):
+        replace(keras_random, name, _on_host(vars(keras_random)[name]))
+    replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
+    for layer in (keras.layers.GRU, keras.layers.LSTM):
+        replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
+    synchronized.apply(replace)
+    replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))
+
+
+_REPLACED = Replacements(_apply_patches)
+
+
+def patched() -> contextlib.AbstractContextManager[None]:
     """Inside, Keras's optimizers are functional, and losses know about shards.
 
     Outside of `tracing` the patched functions do the same as Keras's own, except that losses are
     not divided by the number of replicas.
     """
-    global _patch_depth
-    with _patch_lock:
-        _patch_depth += 1
-        if _patch_depth == 1:
-            _apply_patches()
-    try:
-        yield
-    finally:
-        with _patch_lock:
-            _patch_depth -= 1
-            if _patch_depth == 0:
-                _undo_patches()
-
-
-_originals: list[tuple[Any, str, Any]] = []
-
-
-def _replace(owner: Any, name: str, value: Any) -> None:
-    _originals.append((owner, name, vars(owner)[name]))
-    setattr(owner, name, value)
-
-
-def _apply_patches() -> None:
-    for name in _FUNCTIONAL:
-        _replace(TFOptimizer, name, vars(BaseOptimizer)[name])
-    update_step = vars(BaseOptimizer)["_backend_update_step"]
-    _replace(TFOptimizer, "_backend_update_step", in_place.one_by_one(update_step))
-    _replace(TFOptimizer, "_var_key", _variable_key)
-    _replace(keras_loss, "scale_loss_for_distribution", lambda value: value)
-    _replace(keras_loss, "unscale_loss_for_distribution", lambda value: value)
-    _replace(keras_loss, "reduce_weighted_values", _reduce_weighted_values)
-    _replace(keras.metrics.Mean, "update_state", _mean_update_state)
-    _replace(keras_numpy, "signbit", _signbit(keras_numpy.signbit))
-    for name in ("draw_seed", "_cast_seed"):
-        _replace(keras_random, name, _on_host(vars(keras_random)[name]))
-    _replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
-    for layer in (keras.layers.GRU, keras.layers.LSTM):
-        _replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
-    _replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))
-
-
-def _undo_patches() -> None:
-    while _originals:
-        owner, name, value = _originals.pop()
-        setattr(owner, name, value)
+    return _REPLACED.active()

@@ -80,14 +80,15 @@ def _one_row(
         place = draws.num_draws
         draws.num_draws += 1
         sizes = [int(size) for size in shape]
-        is_of_rows = bool(sizes) and sizes[0] == num_rows
+        # A step may also draw for several copies of the batch at once.
+        is_of_rows = bool(sizes) and sizes[0] > 0 and sizes[0] % num_rows == 0
         if not is_of_rows or (of_rows is not None and place not in of_rows):
             return function(shape, *args, **kwargs)
         draws.of_rows.add(place)
         if any(len(keras.ops.shape(value)) for value in _tensors(args, kwargs)):
             return differing(shape, *args, **kwargs)  # Each row has its own parameters.
         row = function([1, *sizes[1:]], *args, **kwargs)
-        return tf.repeat(row, num_rows, axis=0)
+        return tf.repeat(row, sizes[0], axis=0)
 
     return draw
 

@@ -58,6 +58,27 @@ def adopted(model: keras.Model) -> tuple[keras.Variable, ...]:
     return tuple(_adopted.get(model, {}).values())
 
 
+# By model: how many steps of its own `train_step` were trained, over all fits.
+_counters: weakref.WeakKeyDictionary[keras.Model, keras.Variable] = weakref.WeakKeyDictionary()
+
+
+def step_counter(model: keras.Model) -> keras.Variable:
+    """The variable that counts the steps of a model with its own `train_step`.
+
+    Such a model may have several optimizers, or none: their counters do not count steps.
+    """
+    if model not in _counters:
+        with tf.init_scope():
+            _counters[model] = keras.Variable(0, dtype="int64", trainable=False, name="num_steps")
+        adopt(model, [_counters[model]])
+    return _counters[model]
+
+
+def num_own_steps(model: keras.Model) -> int | None:
+    """How many steps of its own `train_step` a model was trained; None if it was not."""
+    return int(_counters[model].numpy()) if model in _counters else None
+
+
 def is_seed(variable: keras.Variable) -> bool:
     """Whether it is the state of a `keras.random.SeedGenerator`."""
     return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)

@@ -83,6 +83,21 @@ class Hooks:
         self._begun: tuple[str, int] | None = None
         self._at_begin = {i: _copied(vars(c)) for i, c in self._numbered.items()}
 
+    def until_batch_end(self, done: int) -> int:
+        """The steps until the next `on_*_batch_end`: `compile(steps_per_execution=...)` joins some.
+
+        It counts from the begin of an epoch, and `done` steps of it are done.
+        """
+        return self._together - done % self._together
+
+    def index_of_batch_end(self, done: int) -> int:
+        """What `on_*_batch_end` receives after `done` steps: as in Keras, of whole executions."""
+        return (done - 1) // self._together * self._together + self._together - 1
+
+    @property
+    def _together(self) -> int:
+        return int(self._engine.model.steps_per_execution or 1)
+
     @property
     def stop(self) -> bool:
         return bool(self._engine.model.stop_training)

@@ -115,7 +115,8 @@ class Loop:
         # Keras: `use_ema` puts the averages into the caller's model. Checkpoints, and the hash of
         # the weights, keep the raw ones.
         self._run.note_raw_weights(model)
-        model.optimizer.finalize_variable_values(model.trainable_variables)
+        if model.optimizer is not None:
+            model.optimizer.finalize_variable_values(model.trainable_variables)
         state.refresh("trainable")
         self._hooks.call("on_train_end", dict(self.at.logs))
 
@@ -173,10 +174,13 @@ class Loop:
         return outcome
 
     def _steps_per_call(self) -> int:
-        if self._hooks.every_train_batch or self._engine.takes_one_batch_a_call:
+        if self._engine.takes_one_batch_a_call:
             return 1
-        in_time = self._watch.steps_per_call(self.at.step)
         until_save = self._run.steps_until_save(self.at.step)
+        if self._hooks.every_train_batch:
+            together = self._hooks.until_batch_end(self.at.in_epoch)
+            return at_most(together, until_save, self._steps_left())
+        in_time = self._watch.steps_per_call(self.at.step)
         return at_most(in_time, until_save, self._steps_left())
 
     def _agree(self, wanted: int, is_observed: bool) -> tuple[int, bool]:
@@ -194,7 +198,8 @@ class Loop:
             self._watch.step(self.at.step, self.at.in_epoch, outcome, self.at.learning_rate)
             if self._hooks.every_train_batch:
                 logs = metric_results(self._engine)
-                self._hooks.batch("on_train_batch_end", self.at.in_epoch - 1, logs)
+                index = self._hooks.index_of_batch_end(self.at.in_epoch)
+                self._hooks.batch("on_train_batch_end", index, logs)
 
     def _not_finite(self, outcome: Outcome) -> None:
         """Skips a step that is not finite, if that is allowed; otherwise raises."""

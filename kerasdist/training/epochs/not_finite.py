@@ -10,6 +10,7 @@ import keras
 from kerasdist.data.feed import Feed
 from kerasdist.engine.compiled_loop import Outcome
 from kerasdist.errors import DivergedError
+from kerasdist.models import pure
 from kerasdist.training.progress.reporter import Reporter
 
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
@@ -20,7 +21,8 @@ MOST_SKIPPED = 10
 
 def is_loss_scale(model: keras.Model, outcome: Outcome, left_out: int) -> bool:
     """Whether only the float16 loss scale was too large: it is halved and the step is left out."""
-    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    kind = keras.optimizers.LossScaleOptimizer
+    is_scaled = any(isinstance(optimizer, kind) for optimizer in pure.optimizers_of(model))
     return is_scaled and math.isfinite(outcome.loss) and left_out <= MOST_LEFT_OUT
 
 

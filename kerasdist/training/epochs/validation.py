@@ -49,15 +49,18 @@ def test(
     try:
         while steps is None or done < steps:
             left = NO_LIMIT if steps is None else steps - done
-            if show is not None:
+            if show is not None and not hooks.every_test_batch:
                 left = min(left, per_call)
             (left,) = engine.placement.of_chief(left)  # Only the chief has a display.
             if not feed.is_at_end():
                 hooks.batch("on_test_batch_begin", done)
             began = time.perf_counter()
-            is_single = hooks.every_test_batch or engine.takes_one_batch_a_call
+            if engine.takes_one_batch_a_call:
+                left = 1
+            elif hooks.every_test_batch:
+                left = min(left, hooks.until_batch_end(done))
             engine.placement.calls.begin("test")
-            outcome = engine.test(feed.batches, 1 if is_single else left, use_ema=use_ema)
+            outcome = engine.test(feed.batches, left, use_ema=use_ema)
             engine.placement.calls.end(outcome.num_steps)
             seconds = max(time.perf_counter() - began, 1e-6)
             per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
@@ -66,7 +69,8 @@ def test(
             if show is not None:
                 show(done, total)
             if hooks.every_test_batch and outcome.num_steps:
-                hooks.batch("on_test_batch_end", done - 1, metric_results(engine))
+                index = hooks.index_of_batch_end(done)
+                hooks.batch("on_test_batch_end", index, metric_results(engine, "test_step"))
                 if engine.model.stop_evaluating:  # A callback asks to stop.
                     break
             if outcome.status == END_OF_DATA and feed.is_over():
@@ -74,7 +78,7 @@ def test(
                 break
     except tf.errors.OpError as error:
         raise translate(error) or error from None
-    logs = metric_results(engine)
+    logs = metric_results(engine, "test_step")
     hooks.call("on_test_end", dict(logs))
     return logs
 
@@ -132,9 +136,27 @@ def reset_metrics(engine: Engine) -> None:
     engine.state.refresh("metrics")
 
 
-def metric_results(engine: Engine) -> dict[str, Any]:
-    """The loss and the metrics so far, as floats."""
+def metric_results(engine: Engine, method: str = "train_step") -> dict[str, Any]:
+    """The loss and the metrics so far, as floats.
+
+    Of a step that the model's class overrides, these are the values that it returned last. As in
+    Keras, values with the names of the model's metrics come from these.
+    """
     engine.state.write_back("metrics")
     model = engine.model
-    results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    results: dict[str, Any]
+    if method not in engine.settings.own_steps:
+        results = {"loss": pure.loss_so_far(model), **model.get_metrics_result()}
+    elif not engine.settings.own_steps[method].needs_logs:
+        results = model.get_metrics_result()
+    else:
+        results = _flat(engine.last_logs(method))
     return {name: as_number(fetched(value)) for name, value in results.items()}
+
+
+def _flat(logs: Any) -> dict[str, Any]:
+    """The values of nested dicts by their innermost names, as Keras shows them."""
+    found: dict[str, Any] = {}
+    for name, value in (logs or {}).items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found

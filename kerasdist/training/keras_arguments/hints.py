@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import keras
-
 from kerasdist.errors import KerasdistError, UnknownArgumentError, closest
+from kerasdist.models import pure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,7 +135,7 @@ def check_model(model: Any, title: str) -> None:
     else:
         what, other = f"a {kind} as `model_or_run`", "the folder of a run"
         is_right = isinstance(model, (str, os.PathLike))
-    if not is_right and not isinstance(model, keras.Model):
+    if not is_right and not pure.is_model(model):
         raise KerasdistError(
             f"Received {what}. Expected a `keras.Model`, or {other}, and then the data. Call "
             f"`kerasdist.{title}(model, x)`, with a model made for example by `keras.Sequential`."

@@ -25,6 +25,7 @@ COVERED = {
     "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
     "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
+    "_loss_ids": "test_the_layer_that_adds_a_loss_is_found",
     "_compute_loss": "test_compute_loss_without_a_training_argument_works",
     "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
     "_fn_kwargs": "test_losses_of_each_example_are_told_from_others",
@@ -215,6 +216,20 @@ def test_add_loss_is_counted_once_and_forgotten():
     assert float(first.loss) == float(second.loss)
     plain = keras.ops.mean(keras.ops.square(model(example().x) - 1.0)) + tf.reduce_mean(example().x)
     np.testing.assert_allclose(first.loss, plain, rtol=1e-6)
+
+
+def test_the_layer_that_adds_a_loss_is_found():
+    class Adding(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(x))
+            return x
+
+    layer = Adding()
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    pure.build(model, example())
+    _, result = forward(model, example())
+    assert result.owners == (layer,)
 
 
 def test_compute_loss_without_a_training_argument_works():

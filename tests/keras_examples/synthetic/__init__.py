@@ -1,0 +1,1 @@
+"""Made-up data under the names that example scripts ask for."""

@@ -1,0 +1,1 @@
+"""Keras's own tests of `fit` and of callbacks, run through kerasdist."""
