@@ -203,7 +203,7 @@ class SingleBatches:
             findings = inspection.build_for_prediction(model, spec)
         else:
             findings = inspection.inspect(model, spec, to_train=is_training)
-        placement, shards = self._whole(model, findings, shards)
+        placement, shards = self._whole(model, findings, shards, is_training=is_training)
         try:
             found = verdict(model, lambda: batch, findings, shards, training=is_training)
         except (InexactLossError, InexactStateError):
@@ -225,10 +225,19 @@ class SingleBatches:
             ),
         )
 
-    def _whole(self, model: keras.Model, findings: Findings, shards: int) -> tuple[Placement, int]:
+    def _synchronizes(self, model: keras.Model) -> bool:
+        return self._options.sync_batch_norm or pure.synchronizes(model)
+
+    def _whole(
+        self, model: keras.Model, findings: Findings, shards: int, *, is_training: bool
+    ) -> tuple[Placement, int]:
         """Devices and shards: one of each for a model that must run on whole batches."""
         own = "" if findings.own_step is None else findings.own_step.must_be_whole
         reason = own or refusals.stateful_reason(model)
+        if is_training and not reason and self._synchronizes(model):
+            if not self._options.deterministic:
+                return self._placement, self._placement.num_replicas
+            reason = "its statistics of whole batches must have the same bits everywhere"
         if not reason or shards == 1:
             return self._placement, shards
         if self._placement.workers is not None:
@@ -246,13 +255,16 @@ class SingleBatches:
         options, placement = self._options, self._placement
         plan = findings.own_step
         own = {} if plan is None else {plan.method: plan}
+        # A loss over the whole batch needs no denominators but those of `call`.
+        is_summed = found.whole is None or findings.num_call_denominators
+        num_denominators = findings.num_denominators if is_summed else 0
         if kind != "train":
             return Settings(
                 shards=shards,
                 own_steps=own,
                 deterministic=options.deterministic and kind == "test",
                 gather_metrics=findings.gather_metrics,
-                num_test_denominators=findings.num_denominators,
+                num_test_denominators=num_denominators,
                 test_state_rules=found.rules,
                 whole_test_loss=found.whole,
             )
@@ -266,10 +278,11 @@ class SingleBatches:
             deterministic=deterministic,
             clip_norm=options.clip_norm,
             gather_metrics=findings.gather_metrics,
-            num_denominators=findings.num_denominators,
+            num_denominators=num_denominators,
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
             state_rules=found.rules,
             whole_loss=found.whole,
-            synchronizes=pure.synchronizes(model) and not deterministic,
+            synchronizes=self._synchronizes(model) and not deterministic,
+            synchronizes_all=options.sync_batch_norm,
             own_steps=own,
         )

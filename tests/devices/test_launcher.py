@@ -39,7 +39,7 @@ def launched(command, tmp_path, monkeypatch):
         for path in sorted(starts.iterdir()):
             start, index, pid = map(int, path.name.split("-"))
             assert not is_alive(pid)
-            begun.append((start, index, path.read_text()))
+            begun.append((start, index, path.read_text().removeprefix("fit ")))
         return outcome, begun
 
     return run

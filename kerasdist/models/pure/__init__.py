@@ -5,7 +5,6 @@ fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
 from kerasdist.models.pure.building import build, build_optimizer
-from kerasdist.models.pure.epoch_lines import EpochLines
 from kerasdist.models.pure.forward import (
     Forward,
     apply_gradients,
@@ -60,6 +59,7 @@ from kerasdist.models.pure.synchronized import synchronizes
 from kerasdist.models.pure.trainer import (
     IN_FIT,
     METHODS,
+    EpochLines,
     check_compiled,
     class_weights,
     methods,

@@ -23,6 +23,9 @@ from kerasdist.devices import launcher
         (["--workers", "2", "--worker-timeout", "1", "fit", "cifar10"], "at least 2"),
         (["--workers", "2", "fit", "cifar10", "--epoch", "2"], "Did you mean '--epochs'"),
         (["--workers", "2", "fit", "no/recipe"], "no/recipe"),
+        (["--workers", "2", "run"], "The script is missing"),
+        (["--workers", "2", "run", "--device", "2", "x.py"], "Did you mean '--devices'"),
+        (["--workers", "2", "run", "no/script.py"], "'no/script.py' does not exist"),
     ],
 )
 def test_a_mistake_is_told_once_and_starts_nothing(argv, message, command, monkeypatch):
