@@ -39,7 +39,12 @@ def save_model(model: keras.Model, path: Path) -> str:
         raise  # A full disk says nothing about the model.
     except Exception as error:  # noqa: BLE001 - whatever Keras raises, the weights must be saved
         weights = path.with_name(WEIGHTS_DRAFT)
-        model.save_weights(weights)
+        is_built = model.built
+        try:
+            model.built = True  # Keras saves no weights of a model that was never called, as a GAN.
+            model.save_weights(weights)
+        finally:
+            model.built = is_built
         about = {"class_name": type(model).__name__, "weights_only": first_line(error)}
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("metadata.json", json.dumps({"saved_by": "kerasdist"}))

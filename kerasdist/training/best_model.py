@@ -36,6 +36,8 @@ class BestModel:
         """Writes the file if the monitored value of this epoch is the best so far."""
         name = monitored(logs, self._monitor)
         value = logs.get(name)
+        if self._monitor is None and name not in logs:
+            return  # A step of the model's own may not return a loss.
         if not isinstance(value, float):
             known = [key for key, logged in logs.items() if isinstance(logged, float)]
             raise KerasdistError(

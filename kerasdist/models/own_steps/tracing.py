@@ -106,7 +106,10 @@ class _Trace:
         """As in Keras, values with the names of the model's metrics are taken from these."""
         if not isinstance(returned, Mapping):
             return returned is not None
-        return set(returned) != set(self._model.get_metrics_result())
+        try:
+            return set(returned) != set(self._model.get_metrics_result())
+        except ValueError:  # Keras has not built the metrics: nothing updates them.
+            return True
 
     def _uncuttable(self, changed: dict[int, tf.Tensor], same: frozenset[int]) -> str:
         """Names a change that does not add up; "" if there is none."""
