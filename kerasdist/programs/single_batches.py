@@ -63,7 +63,8 @@ def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
             "leave out `sample_weight`."
         )
     batch = tuple(part for part in (x, y, sample_weight) if part is not None)
-    return keras.tree.map_structure(tf.convert_to_tensor, batch)
+    # A list of inputs becomes a tuple, as in Keras's `fit`: a dataset would stack a list.
+    return keras.tree.lists_to_tuples(keras.tree.map_structure(tf.convert_to_tensor, batch))
 
 
 def single_batch(given: Mapping[str, Any]) -> Any | None:
