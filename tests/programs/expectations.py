@@ -53,7 +53,7 @@ _PROGRAMS = [
     Program("conditional_gan", "one device", own_step=True, why=DRAWS),
     Program("contrastive_views", own_step=True),
     Program("convolutional_lstm"),
-    Program("ctc"),
+    Program("ctc", tolerance=1e-6, why="Keras computes the CTC loss in float32"),
     Program("custom_loss"),
     Program("custom_metric"),
     Program("deep_and_cross"),
@@ -75,7 +75,7 @@ _PROGRAMS = [
     Program("hub_text_classifier", keras_hub=True),
     Program("image_augmentation", "one device", why=DRAWS),
     Program("learning_rate_schedules"),
-    Program("low_rank_adaptation"),
+    Program("low_rank_adaptation", tolerance=1e-6, why="Keras multiplies LoRA in float32"),
     Program("masked_language_model", own_step=True),
     Program("meta_learning", own_step=True),
     # A batch is `(2, classes, …)`: its first axis is not the examples.
@@ -110,7 +110,8 @@ _PROGRAMS = [
     Program("tabular_inside_model"),
     Program("text_vectorization", quick=True),
     Program("torch_loader", torch=True),
-    Program("transfer_learning"),
+    # Keras 3.15 calls the base with training=True all the same.
+    Program("transfer_learning", "one device", why="BatchNorm by shard"),
     Program("transformer_classifier", "one device", why=DRAWS),
     Program("two_tower_retrieval", quick=True),
     Program("variational_autoencoder", "one device", own_step=True, why=DRAWS),
