@@ -70,7 +70,12 @@ _PROGRAMS = [
     Program("gradient_accumulation", refused="gradient_accumulation_steps"),
     Program("graph_network"),
     Program("hub_causal_lm", keras_hub=True),
-    Program("hub_causal_lm_text", keras_hub=True),
+    Program(
+        "hub_causal_lm_text",
+        keras_hub=True,
+        tolerance=1e-6,
+        why="KerasHub computes softmax in float32, and Adam enlarges gradients that are rounding",
+    ),
     Program("hub_masked_lm", keras_hub=True),
     Program("hub_text_classifier", keras_hub=True),
     Program("image_augmentation", "one device", why=DRAWS),
