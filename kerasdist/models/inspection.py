@@ -34,6 +34,8 @@ class Findings:
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
     has_targets: bool = True
+    # The states of the seed generators that an evaluation or a prediction draws from.
+    drawn: tuple[keras.Variable, ...] = ()
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
 
@@ -74,6 +76,7 @@ def inspect(
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
+        drawn=() if to_train else traced.drawn(model),
     )
 
 
@@ -87,7 +90,9 @@ def inspect_own(
     plan = plan_step(model, method, spec)
     if shards > 1:
         plan = with_verdict(model, plan, first_batch())
-    return Findings(own_step=plan)
+    # Any of them: a step may draw what it likes.
+    drawn = () if method == "train_step" else pure.parts(model).seeds
+    return Findings(own_step=plan, drawn=drawn)
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
@@ -100,7 +105,8 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
-        return Findings(own_state=trace_prediction(model, spec), has_targets=False)
+        own_state, drawn = trace_prediction(model, spec)
+        return Findings(own_state=own_state, has_targets=False, drawn=drawn)
     except KerasdistError:
         raise
     except Exception as error:

@@ -110,6 +110,7 @@ class SingleBatches:
         with self._compiled(model, batch, "test") as compiled:
             engine = compiled.engine
             reset_metrics(engine)
+            engine.draws.begin()
             engine.test(self._fed(compiled, batch), 1)
             logs = metric_results(engine, "test_step")
             engine.state.write_back("trainable", "other", "metrics")
@@ -120,6 +121,7 @@ class SingleBatches:
         with self._compiled(model, batch, "predict") as compiled:
             share = self._placement.share(self._placement.num_replicas)
             own = batch if share is None else part_of(share, batch, is_whole=False)
+            compiled.engine.draws.begin()
             found = compiled.engine.predict(own)
             compiled.engine.state.write_back("trainable", "other")
             return found
@@ -268,6 +270,7 @@ class SingleBatches:
                 num_test_denominators=num_denominators,
                 test_state_rules=found.rules,
                 whole_test_loss=found.whole,
+                drawn=findings.drawn,
             )
         deterministic = options.deterministic
         refusals.refuse_random(model, findings.random_operations if deterministic else ())

@@ -32,15 +32,18 @@ def test(
     hooks: Hooks,
     *,
     use_ema: bool,
+    call: int | None,
     show: Callable[[int, int | None], None] | None = None,  # noqa: PT028 - no pytest's test
 ) -> dict[str, Any]:
     """One pass over a feed: the loss and metrics of the model.
 
+    `call` numbers the validations of a training, whose random numbers depend on it.
     `show(batches done, total)` is called before the first call of the compiled loop and after each.
     With it, a call takes about as long as one in training.
     """
     feed.open(0)
     engine.model.stop_evaluating = False
+    engine.draws.begin(call)
     hooks.call("on_test_begin")
     reset_metrics(engine)
     done, per_call = 0, 1
@@ -88,6 +91,7 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
     """One pass over a feed: the outputs of the model, in their structure."""
     feed.open(0)
     engine.model.stop_predicting = False
+    engine.draws.begin()
     hooks.call("on_predict_begin")
     batches = read_batches(feed)
     pieces: list[Any] = []
