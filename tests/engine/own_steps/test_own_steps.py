@@ -164,6 +164,7 @@ def digest(model):
 def test_the_result_is_kerass(kind, devices, shards):
     those_here(devices)
     expected, (x, y) = made(kind)
+    expected.jit_compile = False  # The fake GPUs have no XLA.
     history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0).history
     model, found = fitted(kind, devices=devices, shards=shards)
     assert difference(model, expected) < 1e-9
@@ -184,6 +185,7 @@ def test_the_bits_are_the_same_on_1_2_and_4_devices(kind):
 def test_evaluate_and_predict_use_the_models_own_steps():
     for devices in those_here(1, 2, 4):
         model, _ = made("extended")
+        model.jit_compile = False
         model.fit(X, Y, verbose=0)  # Keras's `evaluate` needs built metrics.
         found = kerasdist.evaluate(model, X, Y, batch_size=16, devices=devices)
         expected = model.evaluate(X, Y, batch_size=16, verbose=0, return_dict=True)
@@ -218,6 +220,7 @@ def test_a_step_that_compares_examples_runs_whole_and_says_so(options, capsys):
         keras.utils.set_random_seed(1)
         each.compile("adam")
         each.encoder.build((None, 3))
+        each.jit_compile = False
     model.encoder.set_weights(expected.encoder.get_weights())
     expected.fit(X, batch_size=16, epochs=2, shuffle=False, verbose=0)
     kerasdist.fit(model, X, batch_size=16, epochs=2, shuffle=False, devices=devices, **options)
