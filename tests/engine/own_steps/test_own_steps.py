@@ -419,3 +419,32 @@ def test_a_compiled_step_is_taken_out_of_its_tf_function():
             run(model)
         found.append(model)
     assert difference(*found) < 1e-12
+
+
+class Weighed(keras.Model):
+    def train_step(self, data):
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x), sample_weight=weights)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"weighed": loss}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_class_weights_reach_an_own_step(devices):
+    those_here(devices)
+    labels = (Y[:, 0] > 0).astype("int64")
+    found = []
+    for engine in ("keras", "kerasdist"):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((3,))
+        model = Weighed(inputs, keras.layers.Dense(2, activation="softmax")(inputs))
+        model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+        options = {"batch_size": 16, "shuffle": False, "verbose": 0, "class_weight": {0: 1, 1: 5}}
+        if engine == "keras":
+            model.fit(X, labels, **options)
+        else:
+            kerasdist.fit(model, X, labels, devices=devices, **options)
+        found.append(model)
+    assert difference(*found) < 1e-9
