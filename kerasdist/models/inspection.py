@@ -87,7 +87,7 @@ def inspect_own(
     plan = plan_step(model, method, spec)
     if shards > 1:
         plan = with_verdict(model, plan, first_batch())
-    return Findings(own_step=plan)
+    return Findings(own_step=plan, random_operations=plan.random_operations)
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
