@@ -12,7 +12,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
-from kerasdist.models.pure import in_place, introspection, patches
+from kerasdist.models.pure import added_losses, in_place, introspection, patches
 from kerasdist.models.pure.steps import running
 
 FUTURE = "from __future__ import annotations"
@@ -27,7 +27,8 @@ COVERED = {
     "_compile_loss": "test_compiled_losses_and_metrics_are_found",
     "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
-    "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
+    "_clear_losses": "test_losses_belong_to_one_pass",
+    "_get_own_losses": "test_losses_belong_to_one_pass",
     "_loss_ids": "test_the_layer_that_adds_a_loss_is_found",
     "_compute_loss": "test_compute_loss_without_a_training_argument_works",
     "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
@@ -296,6 +297,33 @@ def test_add_loss_is_counted_once_and_forgotten():
     assert float(first.loss) == float(second.loss)
     plain = keras.ops.mean(keras.ops.square(model(example().x) - 1.0)) + tf.reduce_mean(example().x)
     np.testing.assert_allclose(first.loss, plain, rtol=1e-6)
+
+
+def test_losses_belong_to_one_pass():
+    """Keras reads `_get_own_losses` for `losses`, and calls `_clear_losses` before each call."""
+
+    class Adding(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(x))
+            return x
+
+    layer = Adding()
+    model = keras.Sequential([keras.Input((3,)), layer])
+    with pure.patched(), added_losses.LossScope([]) as first:
+        model(tf.ones((1, 3)))
+        with added_losses.LossScope([]) as second:  # Another replica, in between.
+            model(2 * tf.ones((1, 3)))
+            assert [float(loss) for loss in model.losses] == [2.0]
+        assert [float(loss) for loss in model.losses] == [1.0]
+        model(3 * tf.ones((1, 3)))
+        assert [float(loss) for loss in layer.losses] == [3.0]
+        assert first.losses == layer.losses
+        model._clear_losses()
+        assert first.losses == model.losses == []
+    assert [(owner, float(loss)) for owner, loss in second.added] == [(layer, 2.0)]
+    assert model.losses == []
+    model(tf.ones((1, 3)))  # As before.
+    assert [float(loss) for loss in model.losses] == [1.0]
 
 
 def test_the_layer_that_adds_a_loss_is_found():
