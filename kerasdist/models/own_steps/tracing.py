@@ -100,6 +100,7 @@ class _Trace:
             needs_logs=self._needs_logs(stepped.returned),
             gradient_names=tuple(f"gradient of {name}" for name in self._names),
             random_operations=tuple(operations_with_random_state(self._graph)),
+            synchronizes=self._shard.asks_replicas,
             must_be_whole=self._uncuttable(changed, same),
         )
 

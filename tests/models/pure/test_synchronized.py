@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.models import pure
+from kerasdist.errors import KerasdistError
+from kerasdist.models import inspection, pure
 from kerasdist.models.pure import synchronized
 from tests.device_counts import those_here
 
@@ -55,10 +56,10 @@ class Whitened(keras.layers.Layer):
 
     def __init__(self, synchronized, **options):
         super().__init__(**options)
-        self.synchronized = synchronized
+        self.of_all = synchronized
 
     def call(self, x):
-        mean, variance = keras.ops.moments(x, [0], keepdims=True, synchronized=self.synchronized)
+        mean, variance = keras.ops.moments(x, [0], keepdims=True, synchronized=self.of_all)
         return (x - mean) / keras.ops.sqrt(variance + 0.1)
 
 
@@ -172,12 +173,24 @@ def test_an_own_step_has_kerass_result():
     assert_same(model, found, (expected, history))
 
 
+def test_a_layer_that_takes_statistics_to_evaluate_does_so_over_whole_batches():
+    (devices,) = those_here(2)
+    model = made(custom, synchronized=True)
+    expected = model.evaluate(X, Y, batch_size=16, verbose=0)
+    found = kerasdist.evaluate(model, X, Y, batch_size=16, devices=devices)
+    assert found["loss"] == pytest.approx(expected, abs=1e-9)
+    with pytest.raises(KerasdistError, match=r"synchronized=True.*devices=1, shards=1"):
+        kerasdist.predict(model, X, batch_size=16, devices=devices)
+
+
 def test_a_frozen_layer_does_not_synchronize():
+    spec = (tf.TensorSpec((None, 4), "float64"), tf.TensorSpec((None, 2), "float64"))
     model = made(dense, synchronized=True)
-    assert pure.synchronizes(model)
+    assert inspection.inspect(model, spec).synchronizes
     model.layers[2].trainable = False
-    assert not pure.synchronizes(model)
-    assert not pure.synchronizes(made(dense))
+    model.compile("sgd", "mse")
+    assert not inspection.inspect(model, spec).synchronizes
+    assert not inspection.inspect(made(dense), spec).synchronizes
 
 
 def test_keras_asks_the_replaced_functions_for_moments(monkeypatch):
