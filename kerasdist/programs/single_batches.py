@@ -225,8 +225,8 @@ class SingleBatches:
             ),
         )
 
-    def _synchronizes(self, model: keras.Model) -> bool:
-        return self._options.sync_batch_norm or pure.synchronizes(model)
+    def _synchronizes(self, findings: Findings) -> bool:
+        return self._options.sync_batch_norm or findings.synchronizes
 
     def _whole(
         self, model: keras.Model, findings: Findings, shards: int, *, is_training: bool
@@ -234,7 +234,7 @@ class SingleBatches:
         """Devices and shards: one of each for a model that must run on whole batches."""
         own = "" if findings.own_step is None else findings.own_step.must_be_whole
         reason = own or refusals.stateful_reason(model)
-        if is_training and not reason and self._synchronizes(model):
+        if is_training and not reason and self._synchronizes(findings):
             if not self._options.deterministic:
                 return self._placement, self._placement.num_replicas
             reason = "its statistics of whole batches must have the same bits everywhere"
@@ -282,7 +282,7 @@ class SingleBatches:
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
             state_rules=found.rules,
             whole_loss=found.whole,
-            synchronizes=self._synchronizes(model) and not deterministic,
+            synchronizes=self._synchronizes(findings) and not deterministic,
             synchronizes_all=options.sync_batch_norm,
             own_steps=own,
         )

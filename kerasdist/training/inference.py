@@ -264,10 +264,12 @@ def _engine(
     *,
     deterministic: bool = False,
 ) -> Engine:
-    own = checked.findings.own_step
-    if checked.whole_reason and shards > 1:
+    own, reason = checked.findings.own_step, checked.whole_reason
+    if checked.findings.synchronizes:
+        reason = "a layer takes statistics over whole batches, also to evaluate"
+    if reason and shards > 1:
         if placement.workers is not None:
-            refusals.refuse_whole_batch(model, checked.whole_reason)
+            refusals.refuse_whole_batch(model, reason)
         placement, shards = placement.alone(), 1
     settings = Settings(
         shards=shards,

@@ -79,10 +79,10 @@ def _is_joined(
     joined = np.concatenate(parts)
     if joined.shape != whole.shape:
         return False
-    return not _is_close(whole, again, tolerance) or _is_close(whole, joined, tolerance)
+    return not is_close(whole, again, tolerance) or is_close(whole, joined, tolerance)
 
 
-def _is_close(whole: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+def is_close(whole: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
     if whole.dtype.kind not in "fiub":
         return bool(np.array_equal(whole, other))
     a, b = as_float64(whole), as_float64(other)
@@ -99,7 +99,7 @@ def _holds(rule: str, case: Case, number: int, sizes: tuple[int, int], tolerance
         return False
     shares = [size / sum(sizes) if rule == MEAN else 1.0 for size in sizes]
     made = sum(share * as_float64(part) for share, part in zip(shares, parts, strict=True))
-    return not _is_close(whole, again, tolerance) or _is_close(whole, np.asarray(made), tolerance)
+    return not is_close(whole, again, tolerance) or is_close(whole, np.asarray(made), tolerance)
 
 
 def _inseparable(model: keras.Model, what: str) -> InexactLossError:
