@@ -37,6 +37,10 @@ class Findings:
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
 
+    def is_cut(self, shards: int) -> bool:
+        """Whether a batch must have one row per example, in each field. Keras's steps need it."""
+        return self.own_step is None or (shards > 1 and not self.own_step.must_be_whole)
+
 
 def inspect(
     model: keras.Model,

@@ -58,7 +58,7 @@ def run_script(script, arguments, rows=None):
     """Runs one script in an empty folder and says how it ended."""
     with tempfile.TemporaryDirectory(prefix="keras-example-") as name:
         folder = Path(name)
-        working_folder.fill(folder)
+        working_folder.fill(folder, script.read_text(encoding="utf-8"))
         started = time.monotonic()
         try:
             done = subprocess.run(

@@ -75,13 +75,16 @@ def ford():
     return text_table(columns, header=False, separator="\t")
 
 
-def daily_noise():
+def daily_noise(jump=0.0):
+    """Three days of noise. `jump` is added for longer than the one day that scripts look at."""
     random = _random()
     rows = 288 * 3
     times = [
         f"2014-04-{1 + i // 288:02d} {i % 288 // 12:02d}:{i % 12 * 5:02d}:00" for i in range(rows)
     ]
-    return text_table({"timestamp": times, "value": random.normal(40, 9, rows).round(4)})
+    values = random.normal(40, 9, rows)
+    values[300:700] += jump
+    return text_table({"timestamp": times, "value": values.round(4)})
 
 
 def weather():
@@ -130,5 +133,5 @@ FILES = {
     "FordA_TRAIN.tsv": ford,
     "FordA_TEST.tsv": ford,
     "art_daily_small_noise.csv": daily_noise,
-    "art_daily_jumpsup.csv": daily_noise,
+    "art_daily_jumpsup.csv": lambda: daily_noise(jump=400.0),
 }
