@@ -58,7 +58,9 @@ def _is_same_run(job: Job, path: Path) -> bool:
     wanted = json.loads(as_json(job.config()))
     for each in (saved, wanted):
         each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
-        each["options"].setdefault("patience", None)  # Older runs do not have it.
+        # Older runs do not have these.
+        each["options"].setdefault("patience", None)
+        each["options"].setdefault("sync_batch_norm", False)
         # Only "on" makes another run. The default was "off" before it was "auto".
         each["options"]["jit"] = each["options"].get("jit") == "on"
         each.pop("kerasdist", None)

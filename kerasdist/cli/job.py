@@ -32,6 +32,7 @@ FIT_OPTIONS = (
     "ema",
     "seed",
     "allow_nan",
+    "sync_batch_norm",
 )
 
 

@@ -132,6 +132,9 @@ RUN_OPTIONS: Options = {
     "allow_nan": Option(
         bool, False, "allow NaN and infinity in the data, for a model that masks them"
     ),
+    "sync_batch_norm": Option(
+        bool, False, "take BatchNormalization's statistics over the whole batch, as on one device"
+    ),
     "log_every": count_option(10, "steps between two log lines"),
     "summary_every": count_option(
         100, "steps between two summaries for TensorBoard; 0 writes none", "100", least=0

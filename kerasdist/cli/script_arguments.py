@@ -28,6 +28,7 @@ _OF_FIT = (
     "keep",
     "on_nan",
     "allow_nan",
+    "sync_batch_norm",
     "jit",
     "memory_growth",
     "memory_limit",
@@ -44,9 +45,6 @@ SCRIPT_OPTIONS: Options = {
         kind=int | None,
         default=None,
         meaning="seed Python, NumPy and Keras before the script starts",
-    ),
-    "sync_batch_norm": Option(
-        bool, False, "take BatchNormalization's statistics over the whole batch, as on one device"
     ),
 }
 _OUTPUT: Options = {name: OUTPUT_OPTIONS[name] for name in ("verbose", "debug")}

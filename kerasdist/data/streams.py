@@ -22,7 +22,7 @@ from kerasdist.data.composite_data import is_scipy_sparse
 from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import WITHIN_BATCHES, ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
-from kerasdist.data.forms.generators import function_stream, generator_stream
+from kerasdist.data.forms.generators import function_stream, generator_stream, replayed_stream
 from kerasdist.data.forms.loaders import loader_stream
 from kerasdist.data.forms.providers import Provider, ProviderStream
 from kerasdist.data.forms.py_datasets import PyDatasetStream
@@ -177,7 +177,8 @@ def _open_batches(
         return None
     if hasattr(data, "__next__"):
         _refuse_second_batch_size(batch_size, name, "a generator")
-        return generator_stream(data, name)
+        is_replayed = name == "validation_data"
+        return replayed_stream(data, name) if is_replayed else generator_stream(data, name)
     if callable(data):
         _refuse_second_batch_size(batch_size, name, "a generator function")
         return function_stream(data, name)

@@ -143,7 +143,7 @@ class ShardFunctions:
 
     def predict(self, inputs: Inputs, piece: Piece) -> pure.Forward:
         """The outputs, and what `call` changes."""
-        seeds = self._seeds(inputs.step, piece.index)
+        *seeds, _ = self._seeds(inputs.step, piece.index)
         state = (inputs.trainable, inputs.other, seeds)
         return pure.predict(self._model, self._roles, state, piece.example)
 
@@ -182,7 +182,7 @@ class ShardFunctions:
         watch: Callable[[tf.Tensor], None],
     ) -> pure.Forward:
         """Runs the loss alone, on the outputs for a whole batch."""
-        seeds = self._seeds(inputs.step, whole.index)
+        *seeds, shard.draw_seed = self._seeds(inputs.step, whole.index)
         return pure.loss_of_outputs(
             self._model,
             self._roles,
@@ -206,7 +206,7 @@ class ShardFunctions:
         with_loss: bool = True,
         watch: Callable[[tf.Tensor], None] | None = None,
     ) -> pure.Forward:
-        seeds = self._seeds(inputs.step, piece.index)
+        *seeds, shard.draw_seed = self._seeds(inputs.step, piece.index)
         return pure.forward(
             self._model,
             self._roles,
@@ -222,7 +222,8 @@ class ShardFunctions:
     def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
         # XLA compiles for one device only.
         host = contextlib.nullcontext if self._is_jit else self._host
-        return seeds_of(self._seed, step, index, len(self._roles.seeds), host)
+        # One more than there are generators, for `tf.random`.
+        return seeds_of(self._seed, step, index, len(self._roles.seeds) + 1, host)
 
     def rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""

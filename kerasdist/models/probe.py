@@ -209,7 +209,13 @@ class Probe:
             weight = example.sample_weight
             example = _map(lambda t: _times(t, factors), example)
             example = Example(example.args, example.x, example.y, weight)
-        shard = pure.Shard(tf.constant(end - start), tf.constant(self.count), denominators)
+        shard = pure.Shard(
+            tf.constant(end - start),
+            tf.constant(self.count),
+            denominators,
+            draw_seed=tf.constant([int(other_chance), 5], tf.int64),
+            one_row=pure.rows_like(end - start),
+        )
         repeated = pure.repeated_rows(end - start, of_rows, other_chance=other_chance)
         with pure.patched(), repeated as draws:
             forward = self._forward(mode, example, shard, factors)

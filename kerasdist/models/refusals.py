@@ -112,7 +112,7 @@ def whole_batch_note(model: keras.Model, reason: str, titles: Sequence[str]) -> 
     """What is said if a model cannot be computed on parts of a batch."""
     return (
         f"Note: {type(model).__name__!r} trains on one device ({titles[0]}), with whole batches: "
-        f"{reason}. The result is that of one device. See docs/programs.md."
+        f"{reason}. The result is that of one device. See docs/model-contract.md."
     )
 
 

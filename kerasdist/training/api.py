@@ -143,10 +143,10 @@ def fit(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.
-        sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
-            Keras does on one device, and not over a shard of it.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
+        sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
+            Keras does on one device, and not over a shard of it.
         allow_nan: Accept NaN and infinity in the data, for a model or loss that masks them. With
             "warn", the first one is a warning. Steps are still checked.
         log_every: Steps between two log lines. Default: one line per epoch.

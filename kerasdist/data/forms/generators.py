@@ -10,6 +10,8 @@ from kerasdist.data.batches import Batch
 from kerasdist.data.forms.python_stream import PythonStream
 from kerasdist.errors import KerasdistError
 
+_NUM_REPLAYED = 2
+
 
 def function_stream(function: Callable[[], Iterable[Batch]], name: str) -> PythonStream:
     """The batches that a generator function yields."""
@@ -19,6 +21,26 @@ def function_stream(function: Callable[[], Iterable[Batch]], name: str) -> Pytho
 def generator_stream(generator: Iterator[Batch], name: str) -> PythonStream:
     """The batches of a generator, or of another iterator."""
     return PythonStream(read=partial(next, generator), is_one_shot=True, name=name)
+
+
+def replayed_stream(generator: Iterator[Batch], name: str) -> PythonStream:
+    """A generator to validate on. As in Keras, each pass begins with its first two batches again.
+
+    Keras reads these to learn their shapes, and puts them in front of what the generator yields
+    next (3.15.1). So `validation_steps=2` validates on the same two batches after every epoch.
+    """
+    first: list[Batch] = []
+
+    def batches(epoch: int, start: int) -> Iterator[Batch]:
+        yield from list(first)[start:]
+        for batch in generator:
+            if len(first) < _NUM_REPLAYED:
+                first.append(batch)
+            yield batch
+
+    stream = PythonStream(batches, capacity=1, name=name)
+    stream.is_one_shot = True
+    return stream
 
 
 def _batches(function: Callable[[], Iterable[Batch]], epoch: int, start: int) -> Iterator[Batch]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import keras
 import numpy as np
@@ -160,7 +159,7 @@ class _Comparison:
                 for g, w in zip(own, whole, strict=True)
             ]
 
-        one_row = _rows_of(size)
+        one_row = pure.rows_like(size)
         seed = tf.constant([7 if other_chance else 5, 0], tf.int64)
         call = pure.Call(self._plan.method, shard, seed, meet, one_row=one_row)
         zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in roles.metrics]
@@ -196,13 +195,3 @@ class _Comparison:
             if kind in (MEAN, SAME):
                 means[f"returned value {i}"] = as_float64(np.asarray(leaf))
         return metrics, means
-
-
-def _rows_of(size: int) -> Any:
-    """Whether a shape has one row per example, or several."""
-
-    def is_of_rows(shape: Any) -> bool:
-        sizes = [int(n) for n in tf.convert_to_tensor(shape).numpy()] if len(shape) else []
-        return bool(sizes) and sizes[0] > 0 and sizes[0] % size == 0
-
-    return is_of_rows

@@ -55,6 +55,7 @@ from kerasdist.models.pure.steps.running import (
     run_step,
 )
 from kerasdist.models.pure.steps.tapes import Gradients
+from kerasdist.models.pure.steps.tf_random import rows_like
 from kerasdist.models.pure.synchronized import synchronizes
 from kerasdist.models.pure.trainer import (
     IN_FIT,
@@ -135,6 +136,7 @@ __all__ = [
     "preprocesses",
     "python_step",
     "repeated_rows",
+    "rows_like",
     "run_optimizer",
     "run_step",
     "set_mask",

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.fields import Example
+from kerasdist.models.pure.added_losses import LossScope
 from kerasdist.models.pure.introspection import overrides
 from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.variables import Parts, is_seed
@@ -22,14 +23,14 @@ _Mapping = list[tuple[keras.Variable, tf.Tensor]]
 Watch = Callable[[tf.Tensor], None]
 
 
-class _Scope(keras.StatelessScope):
+class _Scope(LossScope):
     """A StatelessScope in which a trainable variable that `call` assigns becomes a new leaf.
 
     As with real variables, the gradient is taken with respect to the assigned value.
     """
 
     def __init__(self, mapping: _Mapping, leaves: set[int], watch: Watch | None):
-        super().__init__(mapping, collect_losses=True)
+        super().__init__(mapping)
         self._leaves = leaves
         self._watch = watch
         self._known = {id(variable) for variable, _ in mapping}
@@ -94,13 +95,12 @@ def forward(
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
-        # Ids of losses from an earlier trace could match new tensors.
-        model._clear_losses()
         outputs = call(model, example.args, training)
         if change_outputs is not None:
             outputs = change_outputs(outputs)
         added = tuple(scope.losses)
-        owners = _owners(model, added)
+        known = {id(layer) for layer in model._flatten_layers()} if added else set()
+        owners = tuple(owner if id(owner) in known else None for owner, _ in scope.added)
         num_call_denominators = len(shard.local_denominators)
         loss = None
         has_loss = model._compile_loss is not None or added or overrides(model, "compute_loss")
@@ -109,7 +109,6 @@ def forward(
         updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
         if with_metrics:
             model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
-        model._clear_losses()
     return Forward(
         outputs=outputs,
         loss=loss,
@@ -142,14 +141,13 @@ def loss_of_outputs(
     zeros = [tf.zeros(v.shape, v.dtype) for v in roles.metrics]
     mapping = [*_mapping(roles, state), *zip(roles.metrics, zeros, strict=True)]
     _note_losses(model, shard)
-    with _Scope(mapping, {id(v) for v in roles.trainable}, watch) as scope, tracing(shard):
+    leaves = {id(v) for v in roles.trainable}
+    with _Scope(mapping, leaves, watch) as scope, tracing(shard):
         given = {id(v): scope.get_current_value(v) for v, _ in mapping}
-        model._clear_losses()
         for owner, value in added:
             if owner is not None:
                 owner.add_loss(value)
         loss = _tracked_loss(model, example, outputs, shard, training)
-        model._clear_losses()
     return Forward(
         outputs=outputs,
         loss=loss,
@@ -165,16 +163,6 @@ def _note_losses(model: keras.Model, shard: Shard) -> None:
     losses = model._compile_loss.metrics if model._compile_loss else ()
     shard.losses_of_outputs = frozenset(id(metric) for metric in losses)
     shard.is_eager = bool(getattr(model, "run_eagerly", False))
-
-
-def _owners(
-    model: keras.Model, added: Sequence[tf.Tensor]
-) -> tuple[keras.layers.Layer | None, ...]:
-    """The layer that added each loss. None if the model does not know the layer."""
-    if not added:
-        return ()
-    layers = list(model._flatten_layers())
-    return tuple(next((x for x in layers if id(loss) in x._loss_ids), None) for loss in added)
 
 
 def _tracked_loss(

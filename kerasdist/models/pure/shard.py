@@ -6,10 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
+from kerasdist.models.pure.steps import tf_random
 
 Tensors = Sequence[tf.Tensor]
 
@@ -35,6 +37,8 @@ class Shard:
             None if a replica is not one shard, or nothing needs it.
         synchronizes_all: Whether every BatchNormalization takes statistics over the whole batch.
         later_weight: A factor by which the caller multiplies the gradients of this shard.
+        draw_seed: Two whole numbers from which `tf.random` draws. None leaves it as it is.
+        one_row: For which shapes `tf.random` draws one row and repeats it.
     """
 
     num_examples: tf.Tensor | int
@@ -49,6 +53,8 @@ class Shard:
     add_up_replicas: Callable[[list[tf.Tensor]], list[tf.Tensor]] | None = None
     synchronizes_all: bool = False
     later_weight: tf.Tensor | None = None
+    draw_seed: tf.Tensor | None = None
+    one_row: Callable[[Any], bool] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -99,6 +105,9 @@ def tracing(shard: Shard | None) -> Iterator[None]:
     before = current_shard()
     _active.shard = shard
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            if shard is not None and shard.draw_seed is not None:
+                stack.enter_context(tf_random.drawing(shard.draw_seed, shard.one_row))
+            yield
     finally:
         _active.shard = before

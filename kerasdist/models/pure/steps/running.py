@@ -15,6 +15,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from kerasdist.errors import KerasdistError
+from kerasdist.models.pure.added_losses import LossScope
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import Shard, tracing
 from kerasdist.models.pure.steps import tf_random
@@ -64,11 +65,11 @@ class Stepped:
     has_shuffled: bool
 
 
-class _StepScope(keras.StatelessScope):
+class _StepScope(LossScope):
     """A scope for a step, which reads variables after it changed them."""
 
     def __init__(self, values: list[tuple[keras.Variable, tf.Tensor]]):
-        super().__init__(values, collect_losses=True, initialize_variables=False)
+        super().__init__(values, initialize_variables=False)
         self._known = {id(variable): variable for variable, _ in values}
         self._given = {id(v): self.state_mapping[id(v)] for v, _ in values}
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -130,9 +131,7 @@ def run_step(
         _noted_results(metrics) as results,
     ):
         scope.recording = recording
-        model._clear_losses()  # Ids of losses from an earlier trace could match new tensors.
         returned = step(data)
-        model._clear_losses()
     leaves = tf.nest.flatten(returned)
     found = {i: results[id(leaf)] for i, leaf in enumerate(leaves) if id(leaf) in results}
     outside = tuple(v for v in scope.outside.values())

@@ -27,15 +27,17 @@ class _Drawing:
         self._seed, self._count, self._one_row = tf.cast(seed, tf.int64), 0, one_row
         self.has_shuffled = False
 
-    def next_seed(self) -> tf.Tensor:
+    def next_seed(self, *, is_of_rows: bool = False) -> tf.Tensor:
         self._count += 1
-        return self._seed + tf.constant([0, self._count], tf.int64)
+        # A probe repeats rows. For what it cannot repeat, the first number gives other seeds.
+        first = self._seed[:1] * 0 if is_of_rows else self._seed[:1]
+        return tf.concat([first, self._seed[1:] + self._count], axis=0)
 
     def of_shape(self, draw: Callable[..., tf.Tensor], shape: Any) -> tf.Tensor:
         """`draw(shape, seed)`, with alike rows if that is asked for and these are rows."""
-        seed = self.next_seed()
         if self._one_row is None or not self._one_row(shape):
-            return draw(shape, seed)
+            return draw(shape, self.next_seed())
+        seed = self.next_seed(is_of_rows=True)
         row = draw([1, *tf.unstack(tf.convert_to_tensor(shape))[1:]], seed)
         return tf.repeat(row, shape[0], axis=0)
 
@@ -169,6 +171,16 @@ def _shuffle(drawing: _Drawing, value: Any, seed: Any = None, name: Any = None) 
     value = tf.convert_to_tensor(value)
     keys = tf.random.stateless_uniform([tf.shape(value)[0]], drawing.next_seed())
     return tf.gather(value, tf.argsort(keys, stable=True))
+
+
+def rows_like(size: int) -> Callable[[Any], bool]:
+    """Tells, eagerly, whether a shape has one row per example, or several."""
+
+    def is_of_rows(shape: Any) -> bool:
+        sizes = [int(n) for n in tf.convert_to_tensor(shape).numpy()] if len(shape) else []
+        return bool(sizes) and sizes[0] > 0 and sizes[0] % size == 0
+
+    return is_of_rows
 
 
 _STATELESS: dict[str, Callable[..., Any]] = {
