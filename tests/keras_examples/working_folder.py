@@ -8,9 +8,9 @@ from tests.keras_examples.synthetic.words import sentences
 def fill(folder, source):
     """Writes the made-up files that a script with this text names into an empty folder."""
     random = np.random.default_rng(0)
-    for name, write in FOLDERS.items():
-        if name in source:
-            write(folder / name, random)
+    for word, (path, write) in FOLDERS.items():
+        if word in source:
+            write(folder / path, random)
 
 
 def _reviews(folder, random):
@@ -51,9 +51,19 @@ def _picture(path, pixels):
     Image.fromarray(pixels).save(path)
 
 
+def _sentence_pairs(folder, random):
+    # The script looks beside the place where Keras 3.15 unpacks the archive.
+    folder.mkdir(parents=True)
+    pairs = zip(sentences(400, random), sentences(400, random), strict=True)
+    lines = [f"{one}\t{other}" for one, other in pairs]
+    (folder / "spa.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+# By a word in the script: the folder, and the function that writes it.
 FOLDERS = {
-    "aclImdb": _reviews,
-    "captcha_images_v2": _captchas,
-    "PetImages": _cats_and_dogs,
-    "annotations/trimaps": _pets,
+    "aclImdb": ("aclImdb", _reviews),
+    "captcha_images_v2": ("captcha_images_v2", _captchas),
+    "PetImages": ("PetImages", _cats_and_dogs),
+    "annotations/trimaps": ("annotations/trimaps", _pets),
+    "spa-eng.zip": (".keras/datasets/spa-eng", _sentence_pairs),
 }

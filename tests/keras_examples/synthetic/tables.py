@@ -89,7 +89,7 @@ def daily_noise(jump=0.0):
 
 def weather():
     random = _random()
-    rows = 3000
+    rows = 6000  # Enough for windows of five days in each part.
     names = "p (mbar),T (degC),Tpot (K),Tdew (degC),rh (%),VPmax (mbar),VPact (mbar),VPdef (mbar)"
     names += ",sh (g/kg),H2OC (mmol/mol),rho (g/m**3),wv (m/s),max. wv (m/s),wd (deg)"
     columns = {
@@ -118,6 +118,7 @@ def bank_marketing():
     columns |= {name: random.choice(values, ROWS) for name, values in choices.items()}
     for name in ("duration", "campaign", "pdays", "previous"):
         columns[name] = random.integers(0, 9, ROWS)
+    columns["pdays"] = random.choice([3, 6, 999], ROWS)  # 999: never called before.
     columns["poutcome"] = random.choice(["failure", "nonexistent"], ROWS)
     for name in ("emp.var.rate", "cons.price.idx", "cons.conf.idx", "euribor3m", "nr.employed"):
         columns[name] = random.normal(size=ROWS).round(3)
