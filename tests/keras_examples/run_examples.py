@@ -34,7 +34,10 @@ def listed_scripts():
 
 def _environment(folder, arguments, rows):
     paths = [str(HERE / "startup"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
+    backend = {"KERAS_EXAMPLES_BACKEND": "tensorflow"} if arguments.plain else {}
+    return {
+        **os.environ,
+        **backend,
         "HOME": str(folder),  # Scripts read `~/.keras/datasets`.
         "KERAS_HOME": str(folder / ".keras"),
         "KERAS_BACKEND": "tensorflow",
