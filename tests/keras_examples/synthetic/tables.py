@@ -104,9 +104,9 @@ def weather():
 def bank_marketing():
     random = _random()
     choices = {
-        "job": ["admin.", "student"],
+        "job": ["admin.", "blue-collar"],
         "marital": ["single", "married"],
-        "education": ["basic.4y", "university.degree"],
+        "education": ["basic.9y", "university.degree"],
         "default": ["no", "unknown"],
         "housing": ["no", "yes"],
         "loan": ["no", "yes"],
