@@ -304,7 +304,9 @@ class Engine:
             if self._own.has("predict_step"):
                 step, start = self._own.prediction(), self.state.start_own
             if self.placement.is_gpu:
-                batch = DeviceBatches(self.placement, self.placement.num_replicas).parts(batch)
+                shards = self.settings.shards if self.settings.deterministic else None
+                shards = shards or self.placement.num_replicas
+                batch = DeviceBatches(self.placement, shards).parts(batch)
             return self._run(step, batch, start)
 
     def _run(

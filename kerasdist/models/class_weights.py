@@ -17,6 +17,16 @@ def weigh_batch(model: keras.Model, batch: Batch, class_weight: dict[int, float]
     return example.x, example.y, example.sample_weight
 
 
+def weighed_spec(model: keras.Model, spec: Batch, class_weight: dict[int, float]) -> Batch:
+    """The spec of batches with sample weights for their classes."""
+
+    def weigh(batch: Batch) -> Batch:
+        return weigh_batch(model, batch, class_weight)
+
+    found = tf.function(weigh, autograph=False).get_concrete_function(spec).structured_outputs
+    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), found)
+
+
 def weigh_classes(example: Example, class_weight: dict[int, float] | None) -> Example:
     """Multiplies each example's sample weight by the weight of its class."""
     if not class_weight:

@@ -29,6 +29,10 @@ class Findings:
     num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
+    # Whether a forward pass runs other code than that of Keras's layers.
+    has_own_calls: bool = False
+    # Whether a layer asks for the statistics of all replicas.
+    synchronizes: bool = False
     labels: tuple[Labels, ...] = ()
     # Variables that a forward pass changes, without those of Keras's own layers.
     own_state: tuple[keras.Variable, ...] = ()
@@ -75,6 +79,8 @@ def inspect(
         num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
         has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
+        has_own_calls=pure.has_own_calls(model),
+        synchronizes=traced.shard.asks_replicas,
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
@@ -91,7 +97,11 @@ def inspect_own(
     plan = plan_step(model, method, spec)
     if shards > 1:
         plan = with_verdict(model, plan, first_batch())
-    return Findings(own_step=plan)
+    return Findings(
+        own_step=plan,
+        random_operations=plan.random_operations,
+        synchronizes=plan.synchronizes,
+    )
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
@@ -104,7 +114,10 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
-        return Findings(own_state=trace_prediction(model, spec), has_targets=False)
+        own_state = trace_prediction(model, spec)
+        return Findings(
+            own_state=own_state, has_targets=False, has_own_calls=pure.has_own_calls(model)
+        )
     except KerasdistError:
         raise
     except Exception as error:

@@ -71,7 +71,7 @@ def trace(
         found.update(forward=passed, shard=shard, outputs=outputs)
 
     graph = _adopting_graph(model, forward, spec, lambda: found["forward"])
-    return Trace(**found, random_operations=tuple(_random_operations(graph)))
+    return Trace(**found, random_operations=tuple(operations_with_random_state(graph)))
 
 
 def trace_prediction(model: keras.Model, spec: Batch) -> tuple[keras.Variable, ...]:
@@ -161,7 +161,7 @@ def _assigned_variables(graph: tf.Graph) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _random_operations(graph: tf.Graph) -> list[str]:
+def operations_with_random_state(graph: tf.Graph) -> list[str]:
     """Names of the operations that draw random numbers from a state in TensorFlow."""
     own = [op.name for op in graph.get_operations() if op.type.startswith(_RANDOM)]
     return own + [node.name for node in _nodes_of_functions(graph) if node.op.startswith(_RANDOM)]

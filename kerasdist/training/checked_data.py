@@ -18,6 +18,7 @@ from kerasdist.data.streams import KERAS_BATCH_SIZE, Stream, is_arrays, open_str
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
+from kerasdist.models.class_weights import weigh_batch, weighed_spec
 from kerasdist.models.inspection import Findings
 from kerasdist.models.value_checks import AllowNan, check_arrays
 from kerasdist.models.verdicts import Verdict, verdict
@@ -189,13 +190,24 @@ class DataChecker:
             return Verdict({}), text[0].lower() + text[1:]
 
     def _inspected_own(
-        self, stream: Stream, method: str, augment: Augment | None = None
+        self,
+        stream: Stream,
+        method: str,
+        augment: Augment | None = None,
+        class_weight: dict[int, float] | None = None,
     ) -> Findings:
         """Traces a step that the model's class overrides."""
-        spec = element_spec(stream, augment)
-        return inspection.inspect_own(
-            self.model, method, spec, lambda: first_batch(stream, augment), self.shards
-        )
+        model, spec = self.model, element_spec(stream, augment)
+        if not class_weight:
+            return inspection.inspect_own(
+                model, method, spec, lambda: first_batch(stream, augment), self.shards
+            )
+        spec = weighed_spec(model, spec, class_weight)
+
+        def weighed() -> Any:
+            return weigh_batch(model, first_batch(stream, augment), class_weight)
+
+        return inspection.inspect_own(model, method, spec, weighed, self.shards)
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -220,7 +232,7 @@ class DataChecker:
             )
         model, method = self.model, "train_step" if to_train else "test_step"
         if pure.overrides(model, method):
-            findings = self._inspected_own(stream, method, augment)
+            findings = self._inspected_own(stream, method, augment, class_weight)
         else:
             findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
         if stream.arrays is not None:

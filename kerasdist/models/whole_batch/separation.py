@@ -90,9 +90,12 @@ def _is_joined(
         return False
     if not whole.ndim or sum(map(len, parts)) != len(whole):
         return False
-    if not _is_close(whole, [again], tolerance):
-        return True
-    return _is_close(whole, parts, tolerance)
+    return not is_close(whole, again, tolerance) or _is_close(whole, parts, tolerance)
+
+
+def is_close(whole: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    """Whether two outputs are the same, up to a fraction of the largest value."""
+    return _is_close(whole, [other], tolerance)
 
 
 def _is_close(whole: np.ndarray, others: Sequence[np.ndarray], tolerance: float) -> bool:
@@ -129,9 +132,7 @@ def _holds(rule: str, case: Case, number: int, sizes: tuple[int, int], tolerance
         return False
     shares = [size / sum(sizes) if rule == MEAN else 1.0 for size in sizes]
     made = sum(share * as_float64(part) for share, part in zip(shares, parts, strict=True))
-    if not _is_close(whole, [again], tolerance):
-        return True
-    return _is_close(whole, [np.asarray(made)], tolerance)
+    return not is_close(whole, again, tolerance) or is_close(whole, np.asarray(made), tolerance)
 
 
 def _inseparable(model: keras.Model, what: str) -> InexactLossError:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.training import inference
 from tests.device_counts import those_here
 
 rng = np.random.default_rng(3)
@@ -164,6 +165,7 @@ def digest(model):
 def test_the_result_is_kerass(kind, devices, shards):
     those_here(devices)
     expected, (x, y) = made(kind)
+    expected.jit_compile = False  # The fake GPUs have no XLA.
     history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0).history
     model, found = fitted(kind, devices=devices, shards=shards)
     assert difference(model, expected) < 1e-9
@@ -181,9 +183,17 @@ def test_the_bits_are_the_same_on_1_2_and_4_devices(kind):
         assert found == history
 
 
-def test_evaluate_and_predict_use_the_models_own_steps():
+def test_evaluate_and_predict_use_the_models_own_steps(monkeypatch):
+    engine, used = inference.Engine, []
+
+    def noted(model, placement, settings):
+        used.append(placement.num_replicas)
+        return engine(model, placement, settings)
+
+    monkeypatch.setattr(inference, "Engine", noted)
     for devices in those_here(1, 2, 4):
         model, _ = made("extended")
+        model.jit_compile = False
         model.fit(X, Y, verbose=0)  # Keras's `evaluate` needs built metrics.
         found = kerasdist.evaluate(model, X, Y, batch_size=16, devices=devices)
         expected = model.evaluate(X, Y, batch_size=16, verbose=0, return_dict=True)
@@ -191,6 +201,7 @@ def test_evaluate_and_predict_use_the_models_own_steps():
         answers = kerasdist.predict(model, X, batch_size=16, devices=devices)
         for name, rows in model.predict(X, batch_size=16, verbose=0).items():
             np.testing.assert_allclose(answers[name], rows, atol=1e-12)
+        assert used[-2:] == [devices, devices]
 
 
 class Contrastive(keras.Model):
@@ -218,6 +229,7 @@ def test_a_step_that_compares_examples_runs_whole_and_says_so(options, capsys):
         keras.utils.set_random_seed(1)
         each.compile("adam")
         each.encoder.build((None, 3))
+        each.jit_compile = False
     model.encoder.set_weights(expected.encoder.get_weights())
     expected.fit(X, batch_size=16, epochs=2, shuffle=False, verbose=0)
     kerasdist.fit(model, X, batch_size=16, epochs=2, shuffle=False, devices=devices, **options)
@@ -416,3 +428,32 @@ def test_a_compiled_step_is_taken_out_of_its_tf_function():
             run(model)
         found.append(model)
     assert difference(*found) < 1e-12
+
+
+class Weighed(keras.Model):
+    def train_step(self, data):
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x), sample_weight=weights)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"weighed": loss}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_class_weights_reach_an_own_step(devices):
+    those_here(devices)
+    labels = (Y[:, 0] > 0).astype("int64")
+    found = []
+    for engine in ("keras", "kerasdist"):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((3,))
+        model = Weighed(inputs, keras.layers.Dense(2, activation="softmax")(inputs))
+        model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+        options = {"batch_size": 16, "shuffle": False, "verbose": 0, "class_weight": {0: 1, 1: 5}}
+        if engine == "keras":
+            model.fit(X, labels, **options)
+        else:
+            kerasdist.fit(model, X, labels, devices=devices, **options)
+        found.append(model)
+    assert difference(*found) < 1e-9
