@@ -43,6 +43,10 @@ class Findings:
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
 
+    def is_cut(self, shards: int) -> bool:
+        """Whether a batch must have one row per example, in each field. Keras's steps need it."""
+        return self.own_step is None or (shards > 1 and not self.own_step.must_be_whole)
+
 
 def inspect(
     model: keras.Model,
@@ -131,6 +135,8 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
 
 def check_shapes(model: keras.Model, spec: Batch, where: str) -> None:
     """Checks that a built model can read batches whose sizes vary as in `spec`."""
+    if any(pure.overrides(model, method) for method in ("train_step", "test_step")):
+        return  # Its own step need not call the model. It is traced again when it is compiled.
     try:
         trace(model, spec, training=True)
     except KerasdistError:
