@@ -54,13 +54,8 @@ class Engine:
         self.roles = roles_of(model, settings)
         self._seed_generator = pure.share_global_seed_generator()
         self.vectors = self._vectors()
-        self.state = State(
-            model,
-            self.roles,
-            placement,
-            with_ema=settings.ema is not None,
-            joined=self.vectors,
-        )
+        with_ema = settings.ema is not None
+        self.state = State(model, self.roles, placement, with_ema=with_ema, joined=self.vectors)
         self.functions = ShardFunctions(
             model,
             self.roles,
