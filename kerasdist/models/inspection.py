@@ -38,8 +38,14 @@ class Findings:
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
     has_targets: bool = True
+    # The states of the seed generators that an evaluation or a prediction draws from.
+    drawn: tuple[keras.Variable, ...] = ()
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
+
+    def is_cut(self, shards: int) -> bool:
+        """Whether a batch must have one row per example, in each field. Keras's steps need it."""
+        return self.own_step is None or (shards > 1 and not self.own_step.must_be_whole)
 
 
 def inspect(
@@ -80,6 +86,7 @@ def inspect(
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
+        drawn=() if to_train else traced.drawn(model),
     )
 
 
@@ -93,10 +100,13 @@ def inspect_own(
     plan = plan_step(model, method, spec)
     if shards > 1:
         plan = with_verdict(model, plan, first_batch())
+    # Any of them: a step may draw what it likes.
+    drawn = () if method == "train_step" else pure.parts(model).seeds
     return Findings(
         own_step=plan,
         random_operations=plan.random_operations,
         synchronizes=plan.synchronizes,
+        drawn=drawn,
     )
 
 
@@ -110,9 +120,12 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
-        own_state = trace_prediction(model, spec)
+        own_state, drawn = trace_prediction(model, spec)
         return Findings(
-            own_state=own_state, has_targets=False, has_own_calls=pure.has_own_calls(model)
+            own_state=own_state,
+            has_targets=False,
+            has_own_calls=pure.has_own_calls(model),
+            drawn=drawn,
         )
     except KerasdistError:
         raise
@@ -122,6 +135,8 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
 
 def check_shapes(model: keras.Model, spec: Batch, where: str) -> None:
     """Checks that a built model can read batches whose sizes vary as in `spec`."""
+    if any(pure.overrides(model, method) for method in ("train_step", "test_step")):
+        return  # Its own step need not call the model. It is traced again when it is compiled.
     try:
         trace(model, spec, training=True)
     except KerasdistError:

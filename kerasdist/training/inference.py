@@ -111,6 +111,8 @@ def predict(
     *,
     data: DataLike | None = None,
     devices: DeviceLike = "auto",
+    shards: int | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """Computes the model's outputs for all of `data`, in the same order.
 
@@ -124,6 +126,8 @@ def predict(
         callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
         data: The same as `x`.
         devices: As in `fit`.
+        shards: As in `fit`, with `deterministic`.
+        deterministic: With the same `shards`, get the same bits on any number of devices.
 
     Returns:
         Arrays in the structure of the model's outputs.
@@ -137,7 +141,12 @@ def predict(
     check_model(model_or_run, "predict")
     data = packing.packed(x, None, None, data=data)
     options = TestOptions.checked(
-        batch_size=batch_size, steps=steps, callbacks=callbacks, verbose=verbose
+        batch_size=batch_size,
+        steps=steps,
+        callbacks=callbacks,
+        verbose=verbose,
+        shards=shards,
+        deterministic=deterministic,
     )
     refusals.refuse_scope()
     return _predict(model_or_run, data, options, place(devices))
@@ -214,7 +223,7 @@ def _evaluate(
         engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         hooks = _hooks(engine, checked, options)
-        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False)
+        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False, call=None)
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
         options.tell(checked.feed, began, logs, placement)
         return logs
@@ -231,11 +240,15 @@ def _predict(
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
-        checker = DataChecker(stack, model, placement, placement.num_replicas)
+        deterministic, shards = options.deterministic, placement.num_replicas
+        if deterministic:
+            shards = resolve_shards(options.shards, shards, deterministic)
+        stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
+        checker = DataChecker(stack, model, placement, shards)
         checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, placement.num_replicas)
+        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
@@ -266,6 +279,7 @@ def _engine(
         test_state_rules=checked.verdict.rules,
         whole_test_loss=checked.verdict.whole,
         own_steps={} if own is None else {own.method: own},
+        drawn=checked.findings.drawn,
     )
     return Engine(model, placement, settings)
 

@@ -28,6 +28,10 @@ def with_verdict(model: keras.Model, plan: StepPlan, batch: Batch) -> StepPlan:
     """The plan, with the reason why the step must be whole, if the first batch shows one."""
     if plan.must_be_whole:
         return plan
+    sizes = {int(count_rows(leaf)) for leaf in tf.nest.flatten(batch) if leaf is not None}
+    if len(sizes) > 1:
+        reason = f"the fields of a batch have different numbers of examples ({sorted(sizes)})"
+        return replace(plan, must_be_whole=reason)
     try:
         reason = _Comparison(model, plan, batch).difference()
     except Exception as error:  # noqa: BLE001 - whatever the step needs, it has it on whole batches
