@@ -44,11 +44,13 @@ def preparation(
     share: Share | None = None,
     needs_whole: bool = False,
     allow_nan: AllowNan = False,
+    is_cut: bool = True,
 ) -> Preparation:
     """Makes the preparation of a stream's batches.
 
     With `share`, batches become a worker's `(part, span)`. Data that can be read by index is then
     read for this part alone, unless `augment` or `needs_whole` needs the rows of all workers.
+    If batches are not cut (`is_cut`), their fields may have different numbers of examples.
     """
     is_part = False
     if share is not None and augment is None and not needs_whole:
@@ -57,7 +59,8 @@ def preparation(
     # Data in memory was checked as a whole, before anything was compiled.
     if stream.arrays is None:
         # Traced once for all passes.
-        check = tf.function(checker(model, labels, name, allow_nan=allow_nan or not need_targets))
+        nan = allow_nan or not need_targets
+        check = tf.function(checker(model, labels, name, allow_nan=nan, is_cut=is_cut))
     known = stream.element_spec
     augment = None if augment is None else with_epoch(augment)
     augmented = None if augment is None else _augmentation(augment, seed)

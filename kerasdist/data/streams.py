@@ -115,7 +115,7 @@ def open_stream(
         return _open_dataset(data, batch_size, shuffle, seed, name)
     stream: Stream | None = loader_stream(data, batch_size, bool(shuffle), seed, name)
     if stream is None:
-        stream = _open_batches(data, batch_size, bool(shuffle), seed, name)
+        stream = _open_batches(data, batch_size, bool(shuffle), seed, name, steps)
     if stream is None and is_arrays(data):
         stream = _open_arrays(data, batch_size, shuffle, seed, name, steps, default_batch_size)
     if stream is None:
@@ -163,7 +163,7 @@ def _open_dataset(
 
 
 def _open_batches(
-    data: Any, batch_size: int | None, shuffle: bool, seed: int, name: str
+    data: Any, batch_size: int | None, shuffle: bool, seed: int, name: str, steps: int | None
 ) -> Stream | None:
     """The stream of a form that makes batches itself; None for other forms."""
     if isinstance(data, keras.utils.PyDataset):
@@ -178,7 +178,7 @@ def _open_batches(
     if hasattr(data, "__next__"):
         _refuse_second_batch_size(batch_size, name, "a generator")
         is_replayed = name == "validation_data"
-        return replayed_stream(data, name) if is_replayed else generator_stream(data, name)
+        return replayed_stream(data, name, steps) if is_replayed else generator_stream(data, name)
     if callable(data):
         _refuse_second_batch_size(batch_size, name, "a generator function")
         return function_stream(data, name)

@@ -29,17 +29,23 @@ _PLACE = "batch {} (from 0)"
 
 
 def checker(
-    model: keras.Model, labels: Sequence[Labels], name: str, *, allow_nan: AllowNan
+    model: keras.Model,
+    labels: Sequence[Labels],
+    name: str,
+    *,
+    allow_nan: AllowNan,
+    is_cut: bool = True,
 ) -> Callable[[tf.Tensor, Batch], Batch]:
     """A function of a batch's number and a batch, which returns the batch if it is right.
 
-    Sizes and class numbers are always checked. With `allow_nan="warn"` the first NaN is a warning.
+    Class numbers are always checked, and the sizes of the fields if batches are cut into shards.
+    With `allow_nan="warn"` the first NaN is a warning.
     """
     told = _Told()
 
     def check(number: tf.Tensor, batch: Batch) -> Batch:
         fields = fields_read(model, batch)
-        checks = [_check_sizes(name, number, fields)] if fields else []
+        checks = [_check_sizes(name, number, fields)] if fields and is_cut else []
         for path, tensor in () if allow_nan is True else fields:
             if not tensor.dtype.is_floating:
                 continue

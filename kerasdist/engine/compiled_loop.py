@@ -15,6 +15,7 @@ from kerasdist.data.rows import Rows
 from kerasdist.devices.placement import HOST
 from kerasdist.devices.private_tensorflow import silence_retracing_warning
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, Source, Staged
+from kerasdist.models.optimizers.shown_rate import learning_rate
 
 # A call of the compiled loop takes about this long: signals, logs and callbacks wait for its end.
 SECONDS_PER_CALL = 0.5
@@ -273,4 +274,4 @@ def last_learning_rate(
         for owner, value in zip(owners, values, strict=True)
     ]
     with keras.StatelessScope(mapping):
-        return tf.cast(keras.ops.convert_to_tensor(optimizer.learning_rate), tf.float64)
+        return tf.cast(keras.ops.convert_to_tensor(learning_rate(optimizer)), tf.float64)

@@ -54,13 +54,8 @@ class Engine:
         self.roles = roles_of(model, settings)
         self._seed_generator = pure.share_global_seed_generator()
         self.vectors = self._vectors()
-        self.state = State(
-            model,
-            self.roles,
-            placement,
-            with_ema=settings.ema is not None,
-            joined=self.vectors,
-        )
+        with_ema = settings.ema is not None
+        self.state = State(model, self.roles, placement, with_ema=with_ema, joined=self.vectors)
         self.functions = ShardFunctions(
             model,
             self.roles,
@@ -302,10 +297,12 @@ class Engine:
 
     def _predict(self, batch: Any) -> tuple[tuple[Any, tf.Tensor], ...]:
         with pure.patched():
-            step: Callable[..., Any] = partial(predict_step, self._parts)
-            step = self._own.prediction() if self._own.has("predict_step") else step
+            own = self._own.prediction() if self._own.has("predict_step") else None
+            step = own or partial(predict_step, self._parts)
             if self.placement.is_gpu:
-                batch = DeviceBatches(self.placement, self.placement.num_replicas).parts(batch)
+                is_fixed = self.settings.deterministic
+                shards = self.settings.shards if is_fixed else self.placement.num_replicas
+                batch = DeviceBatches(self.placement, shards).parts(batch)
             start = partial(self.state.start_without_update, number=self.draws.next())
             return self._run(step, batch, start)
 

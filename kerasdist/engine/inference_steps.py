@@ -16,13 +16,15 @@ import tensorflow as tf
 
 from kerasdist.devices.placement import HOST, Placement
 from kerasdist.engine.compiled_loop import REACHED, StepResult
-from kerasdist.engine.shards import Cut, Number
+from kerasdist.engine.settings import Settings
+from kerasdist.engine.shards import Cut, Number, Piece
 from kerasdist.engine.state import Start
-from kerasdist.engine.sums import Sums
+from kerasdist.engine.sums import Sums, pairwise
 from kerasdist.engine.train_step import StepParts
 from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.engine.whole_batch.evaluation import write_whole
 from kerasdist.models.fields import Example, read
+from kerasdist.models.tensors.composites import is_sparse, rows_of
 
 # Batches of a call that have numbers of their own. Calls that follow each other are as far apart.
 _BATCHES = 2**24
@@ -82,32 +84,54 @@ def _result(status: tf.Tensor, cut: Cut) -> StepResult:
 def predict_step(
     parts: StepParts, replica: Number, batch: Any, start: Start
 ) -> tuple[Any, tf.Tensor]:
-    """The outputs for this replica's shard, and how many of their rows count."""
+    """The outputs for this replica's shards, and how many of their rows count."""
     # Read and cut the batch. Targets are not needed.
     batch, span = batch if parts.placement.has_parts else (batch, None)
     example = read(parts.model, batch, need_targets=False)
     example = Example(example.args, example.x, None, None)
-    cut = Cut(example, parts.placement.num_replicas, parts.placement, replica, span)
-    piece = cut.shard(0)
+    pieces = pieces_to_predict(parts.settings, parts.placement, example, replica, span)
 
     # Run the forward pass. Most models change nothing in it.
-    forward = parts.functions.predict(start.inputs, piece)
-    shard = piece.shard(on_cpu=False)
-    count = tf.convert_to_tensor(shard.num_examples)
-    if not forward.changed:
-        return forward.outputs, count
+    results = [parts.functions.predict(start.inputs, piece) for piece in pieces]
+    outputs, count = joined_rows([outputs for outputs, _ in results], pieces)
+    changed = parts.functions.changed_by_prediction
+    if not changed:
+        return outputs, count
 
-    # Reduce: add up over the replicas (below), then write the changed state.
+    # Reduce: add up over the shards and replicas (below), then write the changed state.
     before, state_terms = start.inputs.variables, parts.functions.test_state
-    own = state_terms.of_shard(forward.changed, shard, piece.index, before)
+    own = [pairwise(column) for column in zip(*(terms for _, terms in results), strict=True)]
 
     def finish(sums: Sums) -> tf.Tensor:
-        changed = state_terms.new_values(list(forward.changed), sums.totals, before)
-        with tf.control_dependencies(parts.state.assign_changed(changed, start)):
+        new = state_terms.new_values(changed, sums.totals, before)
+        with tf.control_dependencies(parts.state.assign_changed(new, start)):
             return tf.constant(REACHED) + 0
 
     with tf.control_dependencies([parts.reduction.run(own, [], finish)]):
-        return tf.nest.map_structure(tf.identity, forward.outputs), tf.identity(count)
+        return tf.nest.map_structure(tf.identity, outputs), tf.identity(count)
+
+
+def pieces_to_predict(
+    settings: Settings, placement: Placement, example: Example, replica: Number, span: Any
+) -> list[Piece]:
+    """One shard per replica. If bits must not depend on the devices, all shards of the replica."""
+    shards = settings.shards if settings.deterministic else placement.num_replicas
+    cut = Cut(example, shards, placement, replica, span)
+    return [cut.shard(i) for i in range(cut.per_replica)]
+
+
+def joined_rows(outputs: list[Any], pieces: list[Piece]) -> tuple[Any, tf.Tensor]:
+    """The outputs of several shards in a row, and how many rows count."""
+    shards = [piece.shard(on_cpu=False) for piece in pieces]
+    if len(outputs) == 1:
+        return outputs[0], tf.convert_to_tensor(shards[0].num_examples)
+
+    def join(*parts: Any) -> Any:
+        own = [rows_of(p, 0, s.num_examples) for p, s in zip(parts, shards, strict=True)]
+        return tf.sparse.concat(0, own) if is_sparse(own[0]) else tf.concat(own, axis=0)
+
+    count = tf.add_n([tf.cast(shard.num_examples, tf.int64) for shard in shards])
+    return tf.nest.map_structure(join, *outputs), count
 
 
 class Draws:

@@ -18,6 +18,7 @@ from kerasdist.engine.terms import Terms
 from kerasdist.engine.train_step import Details
 from kerasdist.models import pure
 from kerasdist.models.fields import fields_read, read
+from kerasdist.models.optimizers.shown_rate import learning_rate
 from kerasdist.models.tensors.composites import count_rows, is_composite
 
 IMAGES_PER_REPLICA = 4
@@ -110,7 +111,7 @@ class Observer:
     def _of_optimizer(self, start: Start) -> dict[str, tf.Tensor]:
         optimizer = self.model.optimizer
         with keras.StatelessScope(list(zip(self.roles.optimizer, start.optimizer, strict=True))):
-            seen = {"learning_rate": _scalar(optimizer.learning_rate)}
+            seen = {"learning_rate": _scalar(learning_rate(optimizer))}
             inner, scale, _ = pure.loss_scale(optimizer)
             scale = inner.loss_scale_factor if scale is None else scale
             if scale is not None:

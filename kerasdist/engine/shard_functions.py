@@ -94,6 +94,9 @@ class ShardFunctions:
         self.seal, self.compiled = seal, compiled if settings.jit else seal
         self.train = self.compiled(self._train)
         self.test = seal(self._test)
+        self.predict = seal(self._predict)
+        # Ids of the variables that a prediction changes. Its trace finds them.
+        self.changed_by_prediction: list[int] = []
         self.train_denominators = seal(partial(self._denominators, True))
         self.test_denominators = seal(partial(self._denominators, False))
         self.update_metrics = seal(self._update_metrics)
@@ -141,11 +144,16 @@ class ShardFunctions:
         self._forward(inputs, piece, shard, training=training, with_metrics=False)
         return if_any(shard, tf.stack([tf.cast(d, tf.float64) for d in shard.local_denominators]))
 
-    def predict(self, inputs: Inputs, piece: Piece) -> pure.Forward:
-        """The outputs, and what `call` changes."""
+    def _predict(self, inputs: Inputs, piece: Piece) -> tuple[Any, list[tf.Tensor]]:
+        """`(outputs, terms of the state that call changes)`."""
         *seeds, _ = self._seeds(inputs.step, piece.index)
         state = (inputs.trainable, inputs.other, seeds)
-        return pure.predict(self._model, self._roles, state, piece.example)
+        forward = pure.predict(self._model, self._roles, state, piece.example)
+        self.changed_by_prediction = list(forward.changed)
+        shard = piece.shard(on_cpu=False)
+        changed = forward.changed
+        terms = self.test_state.of_shard(changed, shard, piece.index, inputs.variables)
+        return forward.outputs, terms
 
     def _shard(self, piece: Piece, **options: bool) -> pure.Shard:
         shard = piece.shard(on_cpu=self._on_cpu, **options)

@@ -29,6 +29,10 @@ class Findings:
     num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
+    # Whether a forward pass runs other code than that of Keras's layers.
+    has_own_calls: bool = False
+    # Whether a layer asks for the statistics of all replicas.
+    synchronizes: bool = False
     labels: tuple[Labels, ...] = ()
     # Variables that a forward pass changes, without those of Keras's own layers.
     own_state: tuple[keras.Variable, ...] = ()
@@ -38,6 +42,10 @@ class Findings:
     drawn: tuple[keras.Variable, ...] = ()
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
+
+    def is_cut(self, shards: int) -> bool:
+        """Whether a batch must have one row per example, in each field. Keras's steps need it."""
+        return self.own_step is None or (shards > 1 and not self.own_step.must_be_whole)
 
 
 def inspect(
@@ -73,6 +81,8 @@ def inspect(
         num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
         has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
+        has_own_calls=pure.has_own_calls(model),
+        synchronizes=traced.shard.asks_replicas,
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
@@ -92,7 +102,12 @@ def inspect_own(
         plan = with_verdict(model, plan, first_batch())
     # Any of them: a step may draw what it likes.
     drawn = () if method == "train_step" else pure.parts(model).seeds
-    return Findings(own_step=plan, drawn=drawn)
+    return Findings(
+        own_step=plan,
+        random_operations=plan.random_operations,
+        synchronizes=plan.synchronizes,
+        drawn=drawn,
+    )
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
@@ -106,7 +121,12 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
     try:
         pure.build(model, Example(example.args, example.x, None, None))
         own_state, drawn = trace_prediction(model, spec)
-        return Findings(own_state=own_state, has_targets=False, drawn=drawn)
+        return Findings(
+            own_state=own_state,
+            has_targets=False,
+            has_own_calls=pure.has_own_calls(model),
+            drawn=drawn,
+        )
     except KerasdistError:
         raise
     except Exception as error:
@@ -115,6 +135,8 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
 
 def check_shapes(model: keras.Model, spec: Batch, where: str) -> None:
     """Checks that a built model can read batches whose sizes vary as in `spec`."""
+    if any(pure.overrides(model, method) for method in ("train_step", "test_step")):
+        return  # Its own step need not call the model. It is traced again when it is compiled.
     try:
         trace(model, spec, training=True)
     except KerasdistError:

@@ -26,6 +26,7 @@ def refuse_scope() -> None:
 
 def refuse_unsupported(model: keras.Model, *, to_train: bool = True) -> None:
     """Refuses optimizers and layers that cannot be exact."""
+    stateful_reason(model)
     if to_train:
         for optimizer in pure.optimizers_of(model):
             _refuse_optimizer(optimizer)

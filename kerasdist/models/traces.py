@@ -75,7 +75,7 @@ def trace(
         found.update(forward=passed, shard=shard, outputs=outputs)
 
     graph = _adopting_graph(model, forward, spec, lambda: found["forward"])
-    return Trace(**found, random_operations=tuple(_random_operations(graph)))
+    return Trace(**found, random_operations=tuple(operations_with_random_state(graph)))
 
 
 def trace_prediction(
@@ -94,7 +94,9 @@ def trace_prediction(
         found.append(pure.predict(model, roles, _zeros(roles), example))
 
     graph = _adopting_graph(model, forward, spec, lambda: found[-1])
-    return _own_state(model, found[-1]), _drawn(model, found[-1], _random_operations(graph))
+    return _own_state(model, found[-1]), _drawn(
+        model, found[-1], operations_with_random_state(graph)
+    )
 
 
 def _adopting_graph(
@@ -180,7 +182,7 @@ def _assigned_variables(graph: tf.Graph) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _random_operations(graph: tf.Graph) -> list[str]:
+def operations_with_random_state(graph: tf.Graph) -> list[str]:
     """Names of the operations that draw random numbers from a state in TensorFlow."""
     own = [op.name for op in graph.get_operations() if op.type.startswith(_RANDOM)]
     return own + [node.name for node in _nodes_of_functions(graph) if node.op.startswith(_RANDOM)]

@@ -15,6 +15,7 @@ from kerasdist.models.additive_loss import find_inexact
 from kerasdist.models.fields import Batch
 from kerasdist.models.inspection import Findings
 from kerasdist.models.state_rules import find_rules
+from kerasdist.models.whole_batch.mixed_rows import refuse_mixed_rows
 from kerasdist.models.whole_batch.separation import Separation, separate
 
 
@@ -46,11 +47,13 @@ def verdict(
     cannot be computed. The verdict about a model is remembered until the model is compiled again
     or changed.
     """
-    if shards == 1 or not (findings.has_own_loss_terms or findings.own_state or whole):
+    needs_check = findings.has_own_loss_terms or findings.own_state or findings.has_own_calls
+    if shards == 1 or not (needs_check or whole):
         return Verdict({})
     batch = first_batch()
     own = findings.own_state
-    of_data = (findings.has_own_loss_terms, findings.has_targets, _kind(model, batch))
+    kinds = (findings.has_own_loss_terms, findings.has_own_calls, findings.has_targets)
+    of_data = (*kinds, _kind(model, batch))
     key = (training, whole, *of_data)
     memory = _memory(model)
     remembered = memory.get(key)
@@ -68,6 +71,8 @@ def verdict(
         if found.error is not None:
             separation = separate(model, batch, training=training)
     targets, with_loss = findings.has_targets, separation is None
+    if findings.has_own_calls and separation is None:
+        refuse_mixed_rows(model, batch, training=training, targets=targets)
     rules = find_rules(model, batch, own, training=training, targets=targets, with_loss=with_loss)
     # Not remembered if something could not be compared: another batch may show it.
     if has_loss and len(rules) == len(own):

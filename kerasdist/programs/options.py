@@ -64,6 +64,10 @@ class ProgramOptions:
         names = ("devices", "shards", "deterministic", "allow_nan")
         return {name: getattr(self, name) for name in names}
 
+    def of_predict(self) -> dict[str, Any]:
+        """The arguments of every `predict`."""
+        return {name: getattr(self, name) for name in ("devices", "shards", "deterministic")}
+
     def of_run(self) -> dict[str, Any]:
         """The arguments of a `fit` that is kept in a folder."""
         return {"save_every": self.save_every, "keep": self.keep, "monitor": self.monitor}

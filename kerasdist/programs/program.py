@@ -53,7 +53,7 @@ class Program:
         batch = single_batch(given)
         if batch is not None:  # Often in a loop, where it must not be compiled again.
             return self._batches().predict(model, batch)
-        return keras_calls.predict(model, **given, devices=self.options.devices)
+        return keras_calls.predict(model, **given, **self.options.of_predict())
 
     def train_on_batch(
         self,

@@ -119,7 +119,7 @@ class SingleBatches:
     def predict(self, model: keras.Model, batch: Any) -> Any:
         """The outputs for one batch."""
         with self._compiled(model, batch, "predict") as compiled:
-            share = self._placement.share(self._placement.num_replicas)
+            share = self._placement.share(compiled.engine.settings.shards)
             own = batch if share is None else part_of(share, batch, is_whole=False)
             compiled.engine.draws.begin()
             found = compiled.engine.predict(own)
@@ -147,7 +147,7 @@ class SingleBatches:
         with (
             placement.together(),
             placement.guarded(),
-            sums.fixed_graphs(options.deterministic and kind != "predict", placement.is_gpu),
+            sums.fixed_graphs(options.deterministic, placement.is_gpu),
         ):
             kept = self._kept(model, kind)
             spec = spec_of(batch)
@@ -196,7 +196,7 @@ class SingleBatches:
         refusals.refuse_scope()
         is_training = kind == "train"
         shards = placement.num_replicas
-        if kind != "predict":
+        if kind != "predict" or options.deterministic:
             shards = choose_shards(options.shards, placement, options.deterministic, None)
         if kind != "predict":
             refusals.refuse_unsupported(model, to_train=is_training)
@@ -228,8 +228,8 @@ class SingleBatches:
             ),
         )
 
-    def _synchronizes(self, model: keras.Model) -> bool:
-        return self._options.sync_batch_norm or pure.synchronizes(model)
+    def _synchronizes(self, findings: Findings) -> bool:
+        return self._options.sync_batch_norm or findings.synchronizes
 
     def _whole(
         self, model: keras.Model, findings: Findings, shards: int, *, is_training: bool
@@ -237,7 +237,7 @@ class SingleBatches:
         """Devices and shards: one of each for a model that must run on whole batches."""
         own = "" if findings.own_step is None else findings.own_step.must_be_whole
         reason = own or refusals.stateful_reason(model)
-        if is_training and not reason and self._synchronizes(model):
+        if is_training and not reason and self._synchronizes(findings):
             if not self._options.deterministic:
                 return self._placement, self._placement.num_replicas
             reason = "its statistics of whole batches must have the same bits everywhere"
@@ -265,7 +265,7 @@ class SingleBatches:
             return Settings(
                 shards=shards,
                 own_steps=own,
-                deterministic=options.deterministic and kind == "test",
+                deterministic=options.deterministic,
                 gather_metrics=findings.gather_metrics,
                 num_test_denominators=num_denominators,
                 test_state_rules=found.rules,
@@ -286,7 +286,7 @@ class SingleBatches:
             jit=jit.decide(wanted, model, placement, deterministic=deterministic).is_on,
             state_rules=found.rules,
             whole_loss=found.whole,
-            synchronizes=self._synchronizes(model) and not deterministic,
+            synchronizes=self._synchronizes(findings) and not deterministic,
             synchronizes_all=options.sync_batch_norm,
             own_steps=own,
         )

@@ -158,7 +158,13 @@ class DataChecker:
         found, reason = self._verdict(stream.first_batch, findings, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
-            self.model, stream, labels=(), name="data", need_targets=False, share=share
+            self.model,
+            stream,
+            labels=(),
+            name="data",
+            need_targets=False,
+            share=share,
+            is_cut=findings.is_cut(self.shards),
         )
         feed = Feed(stream, prepare=prepare)
         self.stack.callback(feed.close)
@@ -254,6 +260,7 @@ class DataChecker:
             share=self.placement.share(self.shards),
             needs_whole=findings.gather_metrics or found.whole is not None,
             allow_nan=allow_nan,
+            is_cut=findings.is_cut(self.shards),
         )
         feed = Feed(stream, prepare=prepare, name=name, takes_rows=not self.placement.is_gpu)
         self.stack.callback(feed.close)

@@ -111,6 +111,8 @@ def predict(
     *,
     data: DataLike | None = None,
     devices: DeviceLike = "auto",
+    shards: int | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """Computes the model's outputs for all of `data`, in the same order.
 
@@ -124,6 +126,8 @@ def predict(
         callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
         data: The same as `x`.
         devices: As in `fit`.
+        shards: As in `fit`, with `deterministic`.
+        deterministic: With the same `shards`, get the same bits on any number of devices.
 
     Returns:
         Arrays in the structure of the model's outputs.
@@ -137,7 +141,12 @@ def predict(
     check_model(model_or_run, "predict")
     data = packing.packed(x, None, None, data=data)
     options = TestOptions.checked(
-        batch_size=batch_size, steps=steps, callbacks=callbacks, verbose=verbose
+        batch_size=batch_size,
+        steps=steps,
+        callbacks=callbacks,
+        verbose=verbose,
+        shards=shards,
+        deterministic=deterministic,
     )
     refusals.refuse_scope()
     return _predict(model_or_run, data, options, place(devices))
@@ -231,11 +240,15 @@ def _predict(
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
         model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
-        checker = DataChecker(stack, model, placement, placement.num_replicas)
+        deterministic, shards = options.deterministic, placement.num_replicas
+        if deterministic:
+            shards = resolve_shards(options.shards, shards, deterministic)
+        stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
+        checker = DataChecker(stack, model, placement, shards)
         checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, placement.num_replicas)
+        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
@@ -251,10 +264,12 @@ def _engine(
     *,
     deterministic: bool = False,
 ) -> Engine:
-    own = checked.findings.own_step
-    if checked.whole_reason and shards > 1:
+    own, reason = checked.findings.own_step, checked.whole_reason
+    if checked.findings.synchronizes:
+        reason = "a layer takes statistics over whole batches, also to evaluate"
+    if reason and shards > 1:
         if placement.workers is not None:
-            refusals.refuse_whole_batch(model, checked.whole_reason)
+            refusals.refuse_whole_batch(model, reason)
         placement, shards = placement.alone(), 1
     settings = Settings(
         shards=shards,

@@ -83,7 +83,7 @@ def prepare(
         report = load_into(model, source.init_from, strict=False)
         options.watching.reporter.say(report.summary())
     reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
-    synchronizes = step.sync_batch_norm or pure.synchronizes(model)
+    synchronizes = step.sync_batch_norm or data.findings.synchronizes
     if synchronizes and step.deterministic and not reason:
         reason = "it takes statistics over whole batches, and must have the same bits everywhere"
     if reason and shards > 1:

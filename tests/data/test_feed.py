@@ -1,9 +1,7 @@
 """Passes: epochs of some steps, endless data, and data that is read once."""
 
-from itertools import chain
-
+import keras
 import numpy as np
-import pytest
 
 import kerasdist
 from tests.data.every_form import BATCH, NUM, Batches, Provider, X, Y, generate, make_model, slices
@@ -94,16 +92,23 @@ def test_validation_reads_its_data_from_the_start_each_time():
     np.testing.assert_allclose(history.history["val_mean_target"], means, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [Provider, lambda: chain(generate(), generate())])
-def test_what_cannot_be_read_again_goes_on_where_the_last_validation_ended(make):
-    history = kerasdist.fit(
-        make_model(),
-        (X, Y),
-        batch_size=NUM,
-        epochs=3,
-        validation_data=make(),
-        validation_steps=3,
-        progress=False,
-    )
+def validated(data, steps, fit=kerasdist.fit, **options):
+    given = {"batch_size": NUM, "epochs": 3, "validation_data": data, "validation_steps": steps}
+    return fit(make_model(), X, Y, verbose=0, **given, **options).history["val_mean_target"]
+
+
+def test_what_cannot_be_read_again_goes_on_where_the_last_validation_ended():
     means = [Y[:12].mean(), Y[12:].mean(), Y[:12].mean()]
-    np.testing.assert_allclose(history.history["val_mean_target"], means, atol=1e-5)
+    np.testing.assert_allclose(validated(Provider(), 3), means, atol=1e-5)
+
+
+def test_each_validation_on_a_generator_begins_with_its_first_two_batches_as_in_keras():
+    endless = lambda: (batch for _ in range(100) for batch in generate())  # noqa: E731
+    expected = validated(endless(), 2, fit=keras.Model.fit)
+    np.testing.assert_allclose(validated(endless(), 2), expected, atol=1e-5)
+    np.testing.assert_allclose(expected, [Y[:8].mean()] * 3, atol=1e-5)
+    # Then it goes on where the last validation ended. Keras loses what it has read ahead.
+    ends = [Y[8:12], Y[12:16], Y[16:20]]
+    means = [np.concatenate([Y[:8], end]).mean() for end in ends]
+    for _ in range(3):
+        np.testing.assert_allclose(validated(endless(), 3), means, atol=1e-5)

@@ -199,6 +199,28 @@ def test_the_memory_of_devices_is_known():
     }
 
 
+@pytest.mark.parametrize("name", private_tensorflow.RANDOM_NAMES)
+def test_functions_that_draw_have_the_arguments_of_their_public_name(name):
+    own = getattr(private_tensorflow.RANDOM_FUNCTIONS, name)
+    public = getattr(tf.random, private_tensorflow.RANDOM_NAMES[name])
+    assert own is public
+
+
+def test_tensorflow_draws_for_images_with_these_functions(monkeypatch):
+    called = []
+
+    def recorded(name, original):
+        return lambda *args, **kwargs: called.append(name) or original(*args, **kwargs)
+
+    module = private_tensorflow.RANDOM_FUNCTIONS
+    for name in private_tensorflow.RANDOM_NAMES:
+        monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
+    image = tf.ones((4, 4, 3))
+    tf.image.random_flip_left_right(image)
+    tf.image.random_brightness(image, 0.1)
+    assert called == ["random_uniform"] * 2
+
+
 def test_seeds_of_operations_come_again():
     tf.random.set_seed(3)
     generator = private_tensorflow.seeds_of_operations()

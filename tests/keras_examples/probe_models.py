@@ -122,6 +122,44 @@ class Noisy(TrainStep):
         return super().train_step((x + tf.random.normal(tf.shape(x)), y))
 
 
+class PersistentTape(Adversarial):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = keras.ops.mean(keras.ops.square(y - self(x)))
+        first = tape.gradient(loss, self.other.trainable_weights)
+        second = tape.gradient(loss, self.dense.trainable_weights)
+        del tape
+        self.other_optimizer.apply(first, self.other.trainable_weights)
+        self.optimizer.apply(second, self.dense.trainable_weights)
+        return {"loss": loss}
+
+
+class CompiledLoss(Small):
+    """Uses names of Keras 2 that Keras 3 keeps for TensorFlow."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self.compiled_loss(y, y_pred)
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        self.compiled_metrics.update_state(y, y_pred)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+class Seeded(Small):
+    """Draws in its own layer, as samplers and augmentations do."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        return self.dense(x + keras.random.normal(keras.ops.shape(x), seed=self.seeds))
+
+
 class Penalized(Small):
     def call(self, x):
         answer = self.dense(x)

@@ -186,8 +186,15 @@ def _ctc():
 
 def _optimizer(name):
     kind = getattr(keras.optimizers, name)
-    inner = (keras.optimizers.SGD(),) if name == "LossScaleOptimizer" else ()
-    _fitted(compiled={"optimizer": kind(*inner)})
+    inner = {
+        "LossScaleOptimizer": lambda: (keras.optimizers.SGD(),),
+        "MultiOptimizer": lambda: (
+            keras.optimizers.OptimizerMap(
+                keras.optimizers.SGD(), {".*/bias": keras.optimizers.Adam()}
+            ),
+        ),
+    }.get(name, tuple)
+    _fitted(compiled={"optimizer": kind(*inner())})
 
 
 def _normalized():
@@ -210,6 +217,9 @@ PROBES = {
     "updates in a loop": functools.partial(_step, "Looping"),
     "an update inside tf.cond": functools.partial(_step, "Conditional"),
     "tf.random in a step": functools.partial(_step, "Noisy"),
+    "a persistent tape": functools.partial(_step, "PersistentTape"),
+    "compiled_loss, compiled_metrics": functools.partial(_step, "CompiledLoss"),
+    "a SeedGenerator": functools.partial(_step, "Seeded"),
     "callback of one's own": lambda: _fitted(callbacks=[keras.callbacks.LambdaCallback()]),
     "predict in a callback": lambda: _fitted(callbacks=[_Asking("predict")]),
     "evaluate in a callback": lambda: _fitted(callbacks=[_Asking("evaluate")]),

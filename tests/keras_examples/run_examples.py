@@ -34,7 +34,10 @@ def listed_scripts():
 
 def _environment(folder, arguments, rows):
     paths = [str(HERE / "startup"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
+    backend = {"KERAS_EXAMPLES_BACKEND": "tensorflow"} if arguments.plain else {}
+    return {
+        **os.environ,
+        **backend,
         "HOME": str(folder),  # Scripts read `~/.keras/datasets`.
         "KERAS_HOME": str(folder / ".keras"),
         "KERAS_BACKEND": "tensorflow",
@@ -58,7 +61,7 @@ def run_script(script, arguments, rows=None):
     """Runs one script in an empty folder and says how it ended."""
     with tempfile.TemporaryDirectory(prefix="keras-example-") as name:
         folder = Path(name)
-        working_folder.fill(folder)
+        working_folder.fill(folder, script.read_text(encoding="utf-8"))
         started = time.monotonic()
         try:
             done = subprocess.run(

@@ -163,6 +163,8 @@ def _read_call(node, facts, other_objects):
     for option in ("gradient_accumulation_steps", "ema_overwrite_frequency", "use_ema"):
         if option in keywords and ast.unparse(keywords[option]) not in ("None", "False"):
             facts.features.add(f"optimizer({option})")
+    if last == "GradientTape" and "persistent" in keywords:
+        facts.features.add("a persistent tape")
     for option in ("stateful", "synchronized", "sparse", "ragged"):
         if option in keywords and ast.unparse(keywords[option]) == "True":
             facts.features.add(f"layer({option})")
@@ -194,6 +196,9 @@ _NAMES = {
     "DataParallel": "jax: keras.distribution",
     "ModelParallel": "jax: keras.distribution",
     "stateless_call": "jax: stateless_call",
+    "compiled_loss": "compiled_loss, compiled_metrics",
+    "compiled_metrics": "compiled_loss, compiled_metrics",
+    "SeedGenerator": "a SeedGenerator",
 }
 
 

@@ -32,6 +32,8 @@ def test_estimators_of_other_libraries_are_not_keras():
         ("def rows():\n  yield 1\nmodel.fit(rows())", "data: a generator"),
         ("with strategy.scope():\n  model.fit(x)", "fit inside a scope of tf.distribute"),
         ("strategy = tf.distribute.TPUStrategy(tpu)", "TPUs"),
+        ("with tf.GradientTape(persistent=True) as tape: pass", "a persistent tape"),
+        ("self.compiled_loss(y, y_pred)", "compiled_loss, compiled_metrics"),
     ],
 )
 def test_a_feature_is_found(text, feature):

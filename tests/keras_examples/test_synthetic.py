@@ -6,6 +6,7 @@ import zipfile
 import pandas as pd
 import pytest
 
+from tests.keras_examples import working_folder
 from tests.keras_examples.synthetic import downloads, keras_parts, tfds_parts
 
 
@@ -44,3 +45,18 @@ def test_a_data_set_has_splits_and_information():
     assert image.shape == (32, 32, 3)
     assert information.features["label"].num_classes == 10
     assert test.element_spec == train.element_spec
+
+
+def test_a_jump_lasts_longer_than_a_day(monkeypatch):
+    monkeypatch.setattr("urllib.request.urlopen", downloads.urlopen)
+    noise = pd.read_csv("https://example.org/art_daily_small_noise.csv")["value"]
+    jump = pd.read_csv("https://example.org/art_daily_jumpsup.csv")["value"]
+    assert (jump > noise.max()).sum() > 288
+
+
+def test_only_the_folders_that_a_script_names_are_made(tmp_path):
+    working_folder.fill(tmp_path, "captcha_images_v2")
+    assert [path.name for path in tmp_path.iterdir()] == ["captcha_images_v2"]
+    working_folder.fill(tmp_path, "PetImages, annotations/trimaps")
+    assert len(list(tmp_path.glob("images/*.jpg"))) == len(list(tmp_path.rglob("trimaps/*.png")))
+    assert len(list(tmp_path.glob("PetImages/*"))) == 2

@@ -1,6 +1,7 @@
 """Models as other people write them: equal to Keras's own fit, or refused by name."""
 
 import random
+import re
 
 import keras
 import numpy as np
@@ -216,17 +217,23 @@ def test_a_stateful_convolution_keeps_its_state():
     assert_close(states_of(model), states_of(reference))
 
 
-@pytest.mark.parametrize("how", ["fit", "evaluate", "predict"])
-def test_stateful_layers_on_several_shards_are_refused(how):
-    model = recurrent(LAYERS.Bidirectional(LAYERS.LSTM(4, stateful=True)))
+def test_stateful_layers_train_whole_on_one_of_several_devices(capsys):
+    build = lambda: recurrent(STATEFUL["Bidirectional"]())  # noqa: E731
+    reference, model = fresh(build), fresh(build)
+    expected = keras_fit(reference, SEQUENCES, OF_SEQUENCES)
+    found = fit(model, (SEQUENCES, OF_SEQUENCES), devices=2, progress=True)
+    told = capsys.readouterr().out
+    assert re.search(r"trains on one device \(.*ward_lstm.*stateful=True", told)
+    assert_same_history(found, expected)
     data = (SEQUENCES, OF_SEQUENCES)
-    calls = {
-        "fit": lambda: fit(model, data, devices=2),
-        "evaluate": lambda: kerasdist.evaluate(model, data, batch_size=8, devices=2),
-        "predict": lambda: kerasdist.predict(model, SEQUENCES, batch_size=8, devices=2),
-    }
-    with pytest.raises(KerasdistError, match=r"'.*ward_lstm.*stateful=True.*devices=1, shards=1"):
-        calls[how]()
+    expected = reference.evaluate(*data, batch_size=8, verbose=0)
+    assert kerasdist.evaluate(model, data, batch_size=8, devices=2)["loss"] == pytest.approx(
+        expected, rel=1e-9
+    )
+    expected = reference.predict(SEQUENCES, batch_size=8, verbose=0)
+    assert_close([kerasdist.predict(model, SEQUENCES, batch_size=8, devices=2)], [expected])
+    assert_close(states_of(model), states_of(reference))
+    assert_close(weights_of(model), weights_of(reference))
 
 
 def test_a_stateful_layer_that_is_not_built_is_refused():
@@ -559,11 +566,6 @@ class OwnPredict(keras.Sequential):
         return super().predict(*args, **kwargs)
 
 
-class OwnPredictStep(keras.Sequential):
-    def predict_step(self, data):
-        return 2 * super().predict_step(data)
-
-
 CALLS = {
     "fit": lambda model: fit(model, (X, Y), devices=1),
     "validate": lambda model: fit(model, (X, Y), devices=1, validation_data=(X, Y)),
@@ -578,7 +580,6 @@ CALLS = {
         (OwnFit, {"fit", "validate"}, "fit"),
         (OwnEvaluate, {"validate", "evaluate"}, "evaluate"),
         (OwnPredict, {"predict"}, "predict"),
-        (OwnPredictStep, {"predict"}, "predict_step"),
     ],
 )
 def test_methods_of_a_model_that_would_be_bypassed_are_refused_where_they_matter(

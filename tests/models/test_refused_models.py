@@ -28,16 +28,6 @@ def test_something_that_is_no_model(not_compiled):
     assert "returned list" in refusal(list, (X, Y))
 
 
-@pytest.mark.parametrize("method", ["train_step", "test_step"])
-def test_a_model_that_overrides_a_step(method, not_compiled):
-    model_class = type("Own", (keras.Sequential,), {method: lambda self, data: {}})
-    model = model_class([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    message = refusal(model, (X, Y))
-    assert f"'Own' overrides `{method}`" in message
-    assert "Override `compute_loss(" in message
-
-
 def test_precision_of_a_model_that_was_made_with_another(not_compiled):
     message = refusal(regressor(), (X, Y), precision="mixed_bfloat16")
     assert "precision='mixed_bfloat16'" in message
@@ -75,16 +65,6 @@ def test_ema_overwriting_of_the_optimizer(not_compiled):
     message = refusal(model, (X, Y))
     assert "'SGD' with `ema_overwrite_frequency=7`" in message
     assert "fit(ema=...)" in message
-
-
-def test_synchronized_batch_normalization(not_compiled):
-    norm = keras.layers.BatchNormalization(synchronized=True, name="norm")
-    inner = keras.Sequential([norm, keras.layers.Dense(1)])
-    model = keras.Sequential([keras.layers.Dense(2), inner])
-    model.compile("sgd", "mse")
-    message = refusal(model, (X, Y))
-    assert "'norm' has `synchronized=True`" in message
-    assert "Set it to False" in message
 
 
 def test_a_field_that_the_data_lacks(not_compiled):

@@ -1,4 +1,4 @@
-"""State that adds up over shards is as in Keras. Other state is refused by name."""
+"""State is as in Keras: it adds up over shards, or the model trains whole on one device."""
 
 import keras
 import numpy as np
@@ -72,13 +72,31 @@ NOT_RULES = {
 
 @pytest.mark.parametrize("start", [0.0, 1000.0, -1000.0])
 @pytest.mark.parametrize("rule", NOT_RULES)
-def test_state_that_does_not_add_up_is_refused(rule, start):
-    layer = State(NOT_RULES[rule], "float32", start)
+@pytest.mark.usefixtures("float64")
+def test_state_that_does_not_add_up_is_found(rule, start):
+    layer = State(NOT_RULES[rule], "float64", start)
     model = keras.Sequential([LAYERS.Dense(3), layer])
     model.compile("sgd", "mse")
     with pytest.raises(KerasdistError, match=r"state '.*kept'.*Expected a mean.*shards=1"):
-        fit(model)
-    assert np.isfinite(fit(model, devices=1, shards=1).history["loss"]).all()
+        fit(model, whole_batch_loss=False)
+
+
+@pytest.mark.parametrize("rule", NOT_RULES)
+@pytest.mark.usefixtures("float64")
+def test_state_that_does_not_add_up_is_kerass_on_one_device(rule, capsys):
+    def build():
+        layer = State(NOT_RULES[rule], "float64")
+        model = keras.Sequential([LAYERS.Dense(3), layer])
+        model.compile("sgd", "mse")
+        return model, layer
+
+    (reference, expected), (model, found) = clone(build), clone(build)
+    history = reference.fit(X, Y, batch_size=16, shuffle=False, verbose=0).history
+    assert fit(model, progress=True).history["loss"] == pytest.approx(history["loss"], rel=1e-9)
+    assert float(found.value) == pytest.approx(float(expected.value), rel=1e-9)
+    for one, other in zip(model.get_weights(), reference.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert "trains on one device" in capsys.readouterr().out
 
 
 def test_state_after_batch_normalization_and_dropout_is_no_false_alarm():

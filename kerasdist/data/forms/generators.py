@@ -23,15 +23,19 @@ def generator_stream(generator: Iterator[Batch], name: str) -> PythonStream:
     return PythonStream(read=partial(next, generator), is_one_shot=True, name=name)
 
 
-def replayed_stream(generator: Iterator[Batch], name: str) -> PythonStream:
+def replayed_stream(generator: Iterator[Batch], name: str, steps: int | None) -> PythonStream:
     """A generator to validate on. As in Keras, each pass begins with its first two batches again.
 
     Keras reads these to learn their shapes, and puts them in front of what the generator yields
     next (3.15.1). So `validation_steps=2` validates on the same two batches after every epoch.
+    A pass ends after `steps` batches: what is read ahead of them would be lost.
     """
     first: list[Batch] = []
 
     def batches(epoch: int, start: int) -> Iterator[Batch]:
+        return islice(replayed(start), None if steps is None else max(0, steps - start))
+
+    def replayed(start: int) -> Iterator[Batch]:
         yield from list(first)[start:]
         for batch in generator:
             if len(first) < _NUM_REPLAYED:

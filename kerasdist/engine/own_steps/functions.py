@@ -92,6 +92,7 @@ class StepFunctions:
         self.finish = seal(self._finish)
         self.same = seal(self._same)
         self.denominators = seal(self._denominators)
+        self.outputs = seal(self._outputs)
 
     @property
     def is_whole(self) -> bool:
@@ -129,6 +130,10 @@ class StepFunctions:
         run = self._run(inputs, piece, known)
         pairs = zip(run.returned, self.plan.kinds, strict=True)
         return [*run.same, *(leaf for leaf, kind in pairs if kind == SAME)]
+
+    def _outputs(self, inputs: StepInputs, piece: Piece) -> list[tf.Tensor]:
+        """What a `predict_step` returns."""
+        return self.direct(inputs, piece, lambda gradients: gradients).returned
 
     def _run(self, inputs: StepInputs, piece: Piece, known: Known) -> Run:
         shard = self._shard(piece)

@@ -19,6 +19,7 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import finite
 from kerasdist.engine.compiled_loop import NOT_FINITE, REACHED, StepResult
+from kerasdist.engine.inference_steps import joined_rows, pieces_to_predict
 from kerasdist.engine.own_steps.functions import StepFunctions, StepInputs
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Cut, Number, Piece
@@ -98,13 +99,12 @@ def own_predict_step(
 ) -> tuple[Any, tf.Tensor]:
     """The outputs of an own `predict_step` for this replica's shard, and how many rows count."""
     batch, span = batch if parts.placement.has_parts else (batch, None)
-    example, placement = Example((batch,), batch, None, None), parts.placement
-    piece = Cut(example, placement.num_replicas, placement, replica, span).shard(0)
+    example = Example((batch,), batch, None, None)
+    pieces = pieces_to_predict(parts.settings, parts.placement, example, replica, span)
     inputs = _inputs(start)
-    run = parts.functions.direct(inputs, piece, lambda gradients: gradients)
-    outputs = tf.nest.pack_sequence_as(parts.plan.returned, run.returned)
-    count = piece.num_global if piece.num_examples is None else piece.num_examples
-    return outputs, tf.convert_to_tensor(count)
+    results = [parts.functions.outputs(inputs, piece) for piece in pieces]
+    rows, count = joined_rows(results, pieces)
+    return tf.nest.pack_sequence_as(parts.plan.returned, rows), count
 
 
 def _cut(parts: OwnParts, replica: Number, batch: Any) -> Cut:

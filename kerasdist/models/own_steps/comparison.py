@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasdist.errors import keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
@@ -27,11 +28,15 @@ def with_verdict(model: keras.Model, plan: StepPlan, batch: Batch) -> StepPlan:
     """The plan, with the reason why the step must be whole, if the first batch shows one."""
     if plan.must_be_whole:
         return plan
+    sizes = {int(count_rows(leaf)) for leaf in tf.nest.flatten(batch) if leaf is not None}
+    if len(sizes) > 1:
+        reason = f"the fields of a batch have different numbers of examples ({sorted(sizes)})"
+        return replace(plan, must_be_whole=reason)
     try:
         reason = _Comparison(model, plan, batch).difference()
     except Exception as error:  # noqa: BLE001 - whatever the step needs, it has it on whole batches
-        told = str(error).strip().splitlines()
-        reason = f"it cannot run on a part of a batch ({told[0] if told else type(error).__name__})"
+        told = keras_reason(error) or type(error).__name__
+        reason = f"it cannot run on a part of a batch ({told})"
     return replace(plan, must_be_whole=reason)
 
 
@@ -42,6 +47,7 @@ class _Result:
     gradients: list[np.ndarray | None]
     metrics: dict[str, np.ndarray]
     means: dict[str, np.ndarray]
+    rows: dict[str, np.ndarray]
     denominators: list[tf.Tensor]
     draws: pure.Draws
     has_shuffled: bool
@@ -67,7 +73,7 @@ class _Comparison:
         count = self._count
         if count < 2:
             return ""
-        middle = min(max(1, round(count * 0.62)), count - 1)
+        middle = self._sizes[0]
         for _ in range(2):
             whole = self._run(0, count)
             given = (whole.gradients, whole.denominators)
@@ -82,8 +88,10 @@ class _Comparison:
         again = whole
         if whole.has_shuffled or not whole.draws.are_alike:
             again = self._run(0, count, whole.gradients, other_chance=True)
-        return self._gradients_differ(whole, parts, again) or self._values_differ(
-            whole, parts, again, (middle / count, 1 - middle / count)
+        return (
+            self._gradients_differ(whole, parts, again)
+            or self._values_differ(whole, parts, again, (middle / count, 1 - middle / count))
+            or self._rows_differ(whole, parts, again)
         )
 
     def _gradients_differ(self, whole: _Result, parts: list[_Result], again: _Result) -> str:
@@ -121,6 +129,27 @@ class _Comparison:
                 if np.isfinite(value).all() and not np.all(np.abs(found - value) <= limit):
                     return f"the {what} {name!r} of a batch does not add up over parts of it"
         return ""
+
+    def _rows_differ(self, whole: _Result, parts: list[_Result], again: _Result) -> str:
+        for name, rows in whole.rows.items():
+            of_parts = [part.rows[name] for part in parts]
+            sizes = [each.shape[:1] for each in (rows, *of_parts)]
+            if sizes != [(self._count,), *((size,) for size in self._sizes)]:
+                return f"the {name} does not have one row per example"
+            if not np.allclose(rows, again.rows[name], rtol=1e-5, equal_nan=True):
+                continue
+            found, is_finite = np.concatenate(of_parts), np.isfinite(rows)
+            size = np.abs(rows[is_finite]).max(initial=0)
+            limit = (_RELATIVE + self._rounding) * size
+            if not np.all(np.abs(found - rows)[is_finite] <= limit):
+                return f"the {name} has other rows for a part of a batch"
+        return ""
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """The numbers of rows of the two parts."""
+        first = min(max(1, round(self._count * 0.62)), self._count - 1)
+        return first, self._count - first
 
     @property
     def _rounding(self) -> float:
@@ -172,8 +201,10 @@ class _Comparison:
             met, *self._values(stepped), shard.local_denominators, draws, stepped.has_shuffled
         )
 
-    def _values(self, stepped: pure.Stepped) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """`(changes of metrics, which add up; values that are means)`, by name."""
+    def _values(
+        self, stepped: pure.Stepped
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """`(changes of metrics, which add up; values that are means; rows)`, by name."""
         metrics = {
             f"{i} {v.path}": as_float64(stepped.changed[id(v)].numpy())
             for i, v in enumerate(self._roles.metrics)
@@ -187,7 +218,11 @@ class _Comparison:
             if key in variables and key not in self._plan.same and key not in of_keras
         }
         leaves = tf.nest.flatten(stepped.returned)
-        for i, (leaf, kind) in enumerate(zip(leaves, self._plan.kinds, strict=True)):
-            if kind in (MEAN, SAME):
-                means[f"returned value {i}"] = as_float64(np.asarray(leaf))
-        return metrics, means
+        returned = {
+            f"returned value {i}": as_float64(np.asarray(leaf))
+            for i, (leaf, kind) in enumerate(zip(leaves, self._plan.kinds, strict=True))
+            if kind in (MEAN, SAME)
+        }
+        if self._plan.method == "predict_step":
+            return metrics, means, returned
+        return metrics, means | returned, {}

@@ -30,6 +30,8 @@ class StepPlan:
         results: The metric of a `RESULT`, and the number of the value among the metric's results.
         needs_logs: Whether the step returns other values than the model's list of metrics has.
         gradient_names: The names of the gradients that are added up.
+        random_operations: Names of the operations that draw from a random state in TensorFlow.
+        synchronizes: Whether a layer asks for the statistics of all replicas.
         must_be_whole: Why the step cannot be cut into shards; "" if it can.
     """
 
@@ -43,6 +45,8 @@ class StepPlan:
     results: Mapping[int, tuple[keras.metrics.Metric, int]] = field(default_factory=dict)
     needs_logs: bool = True
     gradient_names: tuple[str, ...] = ()
+    random_operations: tuple[str, ...] = ()
+    synchronizes: bool = False
     must_be_whole: str = ""
 
     @property

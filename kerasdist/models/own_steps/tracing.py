@@ -13,7 +13,7 @@ from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, RESULT, SAME, StepPlan
 from kerasdist.models.tensors.composites import count_rows
-from kerasdist.models.traces import refuse_assigned
+from kerasdist.models.traces import operations_with_random_state, refuse_assigned
 
 
 def plan_step(model: keras.Model, method: str, spec: Batch) -> StepPlan:
@@ -99,6 +99,8 @@ class _Trace:
             results=dict(stepped.results),
             needs_logs=self._needs_logs(stepped.returned),
             gradient_names=tuple(f"gradient of {name}" for name in self._names),
+            random_operations=tuple(operations_with_random_state(self._graph)),
+            synchronizes=self._shard.asks_replicas,
             must_be_whole=self._uncuttable(changed, same),
         )
 
@@ -112,7 +114,10 @@ class _Trace:
             return True
 
     def _uncuttable(self, changed: dict[int, tf.Tensor], same: frozenset[int]) -> str:
-        """Names a change that does not add up; "" if there is none."""
+        """Names a change that does not add up, or draws that come only once; "" if none does."""
+        # On several shards, parts of the step run more than once and must draw the same numbers.
+        for operation in operations_with_random_state(self._graph):
+            return f"it draws random numbers from a state in TensorFlow (operation {operation!r})"
         optimizer = {id(v): v for v in self._roles.optimizer}
         for key in changed:
             if key in optimizer and key not in same:

@@ -23,6 +23,7 @@ from kerasdist.models.pure.introspection import (
     compilation,
     compiled_metrics,
     get_mask,
+    has_own_calls,
     has_own_loss,
     in_order,
     initial_epoch,
@@ -56,7 +57,6 @@ from kerasdist.models.pure.steps.running import (
 )
 from kerasdist.models.pure.steps.tapes import Gradients
 from kerasdist.models.pure.steps.tf_random import rows_like
-from kerasdist.models.pure.synchronized import synchronizes
 from kerasdist.models.pure.trainer import (
     IN_FIT,
     METHODS,
@@ -112,6 +112,7 @@ __all__ = [
     "dtype_policy",
     "forward",
     "get_mask",
+    "has_own_calls",
     "has_own_loss",
     "in_new_thread",
     "in_order",
@@ -145,7 +146,6 @@ __all__ = [
     "sparse_label_outputs",
     "state_of_keras_layers",
     "step_counter",
-    "synchronizes",
     "tracing",
     "tracked_metrics",
     "update_metrics",

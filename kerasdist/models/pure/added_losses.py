@@ -34,7 +34,7 @@ def _scope() -> LossScope | None:
     return scope if isinstance(scope, LossScope) else None
 
 
-def _add_loss(original: Callable[..., None]) -> Callable[..., None]:
+def _new_add_loss(original: Callable[..., None]) -> Callable[..., None]:
     def add_loss(self: keras.layers.Layer, loss: Any) -> None:
         scope = _scope()
         if scope is None:
@@ -49,7 +49,7 @@ def _add_loss(original: Callable[..., None]) -> Callable[..., None]:
     return add_loss
 
 
-def _get_own_losses(original: Callable[..., Any]) -> Callable[..., Any]:
+def _new_get_own_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_own_losses(self: keras.layers.Layer) -> Any:
         scope = _scope()
         if scope is None:
@@ -59,7 +59,7 @@ def _get_own_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_own_losses
 
 
-def _clear_losses(original: Callable[..., None]) -> Callable[..., None]:
+def _new_clear_losses(original: Callable[..., None]) -> Callable[..., None]:
     def clear_losses(self: keras.layers.Layer) -> None:
         scope = _scope()
         if scope is None:
@@ -74,6 +74,6 @@ def _clear_losses(original: Callable[..., None]) -> Callable[..., None]:
 def apply(replace: Replace) -> None:
     """Replaces Keras's methods. Outside of a `LossScope` they do the same."""
     layer = keras.layers.Layer
-    replace(layer, "add_loss", _add_loss(layer.add_loss))
-    replace(layer, "_get_own_losses", _get_own_losses(layer._get_own_losses))
-    replace(layer, "_clear_losses", _clear_losses(layer._clear_losses))
+    replace(layer, "add_loss", _new_add_loss(layer.add_loss))
+    replace(layer, "_get_own_losses", _new_get_own_losses(layer._get_own_losses))
+    replace(layer, "_clear_losses", _new_clear_losses(layer._clear_losses))

@@ -155,6 +155,22 @@ def state_of_keras_layers(model: keras.Model) -> set[int]:
     }
 
 
+def has_own_calls(model: keras.Model) -> bool:
+    """Whether a forward pass runs other code than that of Keras's and KerasHub's layers."""
+    layers = list(model._flatten_layers())
+    operations = [o for layer in layers for o in getattr(layer, "operations", ())]
+    return any(_is_own(layer) for layer in layers) or not all(
+        isinstance(operation, keras.layers.Layer) for operation in operations
+    )
+
+
+def _is_own(layer: keras.layers.Layer) -> bool:
+    kind, known = type(layer), ("keras.", "keras_hub.")
+    if isinstance(layer, keras.Model):  # A class of its own may keep Keras's `call`.
+        return not kind.call.__module__.startswith(known)
+    return isinstance(layer, keras.layers.Lambda) or not kind.__module__.startswith(known)
+
+
 # Keras's losses whose value for an example does not depend on the other examples.
 _PER_EXAMPLE = {
     getattr(keras.losses, name)

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
+from keras.src.backend.tensorflow import nn as keras_nn
 
 # Functions of `keras.random` that draw values of a given shape.
 _OF_SHAPE = ("normal", "uniform", "randint", "truncated_normal", "gamma", "binomial", "beta")
@@ -37,7 +38,8 @@ class Draws:
 def repeated_rows(
     num_rows: int, of_rows: Collection[int] | None = None, *, other_chance: bool = False
 ) -> Iterator[Draws]:
-    """A draw with one row per example repeats one row. BatchNorm takes no batch statistics.
+    """A draw with one row per example repeats one row. BatchNorm takes no batch statistics,
+    and statistics over all replicas are fixed.
 
     A layer's weights may have the same number of rows. So `of_rows` gives the positions of the
     draws that are for examples, in the order of drawing. With `other_chance`, draws that cannot be
@@ -62,6 +64,7 @@ def repeated_rows(
             replace(random, name, _counted(function, draws))
         kind = keras.layers.BatchNormalization
         replace(kind, "call", _without_training(kind.call))
+        replace(keras_nn, "_compute_moments_sync", _fixed_moments)
         yield draws
     finally:
         while replaced:
@@ -133,6 +136,12 @@ def _noticed(function: _Draw, draws: Draws, other_chance: bool) -> _Draw:
         return function(*given.args, **given.kwargs)
 
     return draw
+
+
+def _fixed_moments(x: tf.Tensor, axes: Any, keepdims: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """In place of statistics over all replicas, which do not depend on the shard."""
+    zeros = tf.zeros_like(tf.reduce_sum(x, axes, keepdims=keepdims))
+    return zeros, tf.ones_like(zeros)
 
 
 def _without_training(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ class Shard:
         is_step: Whether a step runs, in which denominators must be known, not collected.
         add_up_replicas: Adds up tensors over all replicas, for statistics over the whole batch.
             None if a replica is not one shard, or nothing needs it.
+        asks_replicas: Whether a layer asked for statistics over all replicas, while tracing.
         synchronizes_all: Whether every BatchNormalization takes statistics over the whole batch.
         later_weight: A factor by which the caller multiplies the gradients of this shard.
         draw_seed: Two whole numbers from which `tf.random` draws. None leaves it as it is.
@@ -51,6 +52,7 @@ class Shard:
     is_jit: bool = False
     is_step: bool = False
     add_up_replicas: Callable[[list[tf.Tensor]], list[tf.Tensor]] | None = None
+    asks_replicas: bool = False
     synchronizes_all: bool = False
     later_weight: tf.Tensor | None = None
     draw_seed: tf.Tensor | None = None

@@ -13,19 +13,12 @@ import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow import nn as keras_nn
 
+from kerasdist.errors import KerasdistError
 from kerasdist.models.pure.replacements import Replace
 from kerasdist.models.pure.shard import Shard, current_shard
 
 _keras_moments = keras.layers.BatchNormalization._moments
 _keras_sync = keras_nn._compute_moments_sync
-
-
-def synchronizes(model: keras.Model) -> bool:
-    """Whether a layer that is trained takes its statistics over all replicas."""
-    return any(
-        getattr(layer, "synchronized", False) and layer.trainable
-        for layer in model._flatten_layers()
-    )
 
 
 def _total(shard: Shard, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -74,11 +67,26 @@ def _new_sync(x: tf.Tensor, axes: Any, keepdims: bool) -> tuple[tf.Tensor, tf.Te
     """Keras's `_compute_moments_sync`."""
     shard = current_shard()
     if shard is None or shard.add_up_replicas is None:
+        _note_or_refuse(shard)
         return _keras_sync(x, axes, keepdims)
     mean, variance = _moments_of(shard, x, None, axes)
     if keepdims:
         return mean, variance
     return tf.squeeze(mean, axes), tf.squeeze(variance, axes)
+
+
+def _note_or_refuse(shard: Shard | None) -> None:
+    """Notes that a layer asks for all replicas. Refuses it where they cannot be added up."""
+    if shard is not None:
+        shard.asks_replicas = True
+    replica = tf.distribute.get_replica_context()
+    is_part = shard is not None and shard.is_step and not shard.is_whole
+    if is_part or (replica is not None and replica.num_replicas_in_sync > 1):
+        raise KerasdistError(
+            "A layer calls `keras.ops.moments(..., synchronized=True)` where kerasdist cannot add "
+            "up the statistics of all shards: `predict`, or a layer that did not do so when the "
+            "model was checked. Take the statistics in training only, or use `devices=1, shards=1`."
+        )
 
 
 def _new_moments(
@@ -88,6 +96,8 @@ def _new_moments(
     shard = current_shard()
     is_wanted = shard is not None and (self.synchronized or shard.synchronizes_all)
     if shard is None or not is_wanted or shard.add_up_replicas is None:
+        if self.synchronized:
+            _note_or_refuse(shard)
         return _keras_moments(self, inputs, mask)
     kept = None if mask is None else tf.expand_dims(tf.cast(mask, tf.bool), -1)
     axes = self._reduction_axes

@@ -44,20 +44,32 @@ def separate(model: keras.Model, batch: Batch, *, training: bool) -> Separation:
             f"{type(model).__name__!r} can be computed on several shards. Expected two examples "
             "at least. Use a larger batch, or `devices=1, shards=1`."
         )
-    found = [probe.compare(Mode(training, seed)) for seed in (None, 0, 1)]
-    cases = [case for case in found if case is not None]
-    tolerance = max(RELATIVE, rounding_of(model))
     rules: list[list[str]] | None = None
-    for case in cases:
-        _check_outputs(model, case, tolerance)
-        rules = rules or [[MEAN, SUM, ROWS] for _ in case.whole.added]
-        for i, left in enumerate(rules):
-            rules[i] = [rule for rule in left if _holds(rule, case, i, probe.sizes, tolerance)]
-            if not rules[i]:
-                raise _inseparable(model, f"loss {i} by `add_loss`")
+    for seed in (None, 0, 1):
+        rules = _rules_left(model, probe, Mode(training, seed), rules)
     if rules is None:
         raise _inseparable(model, "number of random draws")
     return Separation(tuple(left[0] for left in rules))
+
+
+def _rules_left(
+    model: keras.Model, probe: Probe, mode: Mode, rules: list[list[str]] | None
+) -> list[list[str]] | None:
+    """The rules that also hold in this mode, for each added loss. None: nothing was compared yet.
+
+    Outputs may be large, so one mode's are freed before those of the next are computed.
+    """
+    case = probe.compare(mode)
+    if case is None:
+        return rules
+    tolerance = max(RELATIVE, rounding_of(model))
+    _check_outputs(model, case, tolerance)
+    rules = rules or [[MEAN, SUM, ROWS] for _ in case.whole.added]
+    for i, left in enumerate(rules):
+        rules[i] = [rule for rule in left if _holds(rule, case, i, probe.sizes, tolerance)]
+        if not rules[i]:
+            raise _inseparable(model, f"loss {i} by `add_loss`")
+    return rules
 
 
 def _check_outputs(model: keras.Model, case: Case, tolerance: float) -> None:
@@ -76,18 +88,39 @@ def _is_joined(
     """Whether the rows of the parts make up the whole. Random values cannot be compared."""
     if any(part.shape[1:] != whole.shape[1:] or not part.ndim for part in parts):
         return False
-    joined = np.concatenate(parts)
-    if joined.shape != whole.shape:
+    if not whole.ndim or sum(map(len, parts)) != len(whole):
         return False
-    return not _is_close(whole, again, tolerance) or _is_close(whole, joined, tolerance)
+    return not is_close(whole, again, tolerance) or _is_close(whole, parts, tolerance)
 
 
-def _is_close(whole: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+def is_close(whole: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    """Whether two outputs are the same, up to a fraction of the largest value."""
+    return _is_close(whole, [other], tolerance)
+
+
+def _is_close(whole: np.ndarray, others: Sequence[np.ndarray], tolerance: float) -> bool:
+    """Whether the rows of the others, one after the other, are those of the whole."""
+    if not whole.ndim:
+        whole, others = whole[np.newaxis], [other[np.newaxis] for other in others]
+    rows = [row for other in others for row in other]
+    if len(rows) != len(whole):
+        return False
     if whole.dtype.kind not in "fiub":
-        return bool(np.array_equal(whole, other))
-    a, b = as_float64(whole), as_float64(other)
-    size = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-    return bool(np.allclose(a, b, rtol=0, atol=tolerance * size + 1e-12, equal_nan=True))
+        return all(map(np.array_equal, whole, rows))
+    # One row at a time: outputs in float64 may not fit into memory.
+    size = max(map(_largest, whole), default=0.0)
+    allowed = tolerance * size + 1e-12
+    return all(
+        a.shape == b.shape
+        and np.allclose(as_float64(a), as_float64(b), rtol=0, atol=allowed, equal_nan=True)
+        for a, b in zip(whole, rows, strict=True)
+    )
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest finite magnitude; 0 if there is none."""
+    wide = as_float64(values)
+    return float(np.abs(wide).max(initial=0.0, where=np.isfinite(wide)))
 
 
 def _holds(rule: str, case: Case, number: int, sizes: tuple[int, int], tolerance: float) -> bool:
@@ -99,7 +132,7 @@ def _holds(rule: str, case: Case, number: int, sizes: tuple[int, int], tolerance
         return False
     shares = [size / sum(sizes) if rule == MEAN else 1.0 for size in sizes]
     made = sum(share * as_float64(part) for share, part in zip(shares, parts, strict=True))
-    return not _is_close(whole, again, tolerance) or _is_close(whole, np.asarray(made), tolerance)
+    return not is_close(whole, again, tolerance) or is_close(whole, np.asarray(made), tolerance)
 
 
 def _inseparable(model: keras.Model, what: str) -> InexactLossError:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.training import inference
 from tests.device_counts import those_here
 
 rng = np.random.default_rng(3)
@@ -182,7 +183,14 @@ def test_the_bits_are_the_same_on_1_2_and_4_devices(kind):
         assert found == history
 
 
-def test_evaluate_and_predict_use_the_models_own_steps():
+def test_evaluate_and_predict_use_the_models_own_steps(monkeypatch):
+    engine, used = inference.Engine, []
+
+    def noted(model, placement, settings):
+        used.append(placement.num_replicas)
+        return engine(model, placement, settings)
+
+    monkeypatch.setattr(inference, "Engine", noted)
     for devices in those_here(1, 2, 4):
         model, _ = made("extended")
         model.jit_compile = False
@@ -193,6 +201,7 @@ def test_evaluate_and_predict_use_the_models_own_steps():
         answers = kerasdist.predict(model, X, batch_size=16, devices=devices)
         for name, rows in model.predict(X, batch_size=16, verbose=0).items():
             np.testing.assert_allclose(answers[name], rows, atol=1e-12)
+        assert used[-2:] == [devices, devices]
 
 
 class Contrastive(keras.Model):

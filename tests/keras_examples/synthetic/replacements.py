@@ -6,6 +6,7 @@ the number of devices before TensorFlow starts.
 
 import importlib.abc
 import importlib.util
+import os
 import sys
 
 from tests.keras_examples.synthetic import downloads, keras_parts, tfds_parts
@@ -34,6 +35,9 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             original = spec.loader.exec_module
 
             def exec_module(module):
+                if "KERAS_EXAMPLES_BACKEND" in os.environ:
+                    # A script may name another one. `kerasdist run` sees to it by itself.
+                    os.environ["KERAS_BACKEND"] = os.environ["KERAS_EXAMPLES_BACKEND"]
                 original(module)
                 AFTER_IMPORT[name](module)
 

@@ -75,18 +75,21 @@ def ford():
     return text_table(columns, header=False, separator="\t")
 
 
-def daily_noise():
+def daily_noise(jump=0.0):
+    """Three days of noise. `jump` is added for longer than the one day that scripts look at."""
     random = _random()
     rows = 288 * 3
     times = [
         f"2014-04-{1 + i // 288:02d} {i % 288 // 12:02d}:{i % 12 * 5:02d}:00" for i in range(rows)
     ]
-    return text_table({"timestamp": times, "value": random.normal(40, 9, rows).round(4)})
+    values = random.normal(40, 9, rows)
+    values[300:700] += jump
+    return text_table({"timestamp": times, "value": values.round(4)})
 
 
 def weather():
     random = _random()
-    rows = 3000
+    rows = 6000  # Enough for windows of five days in each part.
     names = "p (mbar),T (degC),Tpot (K),Tdew (degC),rh (%),VPmax (mbar),VPact (mbar),VPdef (mbar)"
     names += ",sh (g/kg),H2OC (mmol/mol),rho (g/m**3),wv (m/s),max. wv (m/s),wd (deg)"
     columns = {
@@ -101,9 +104,9 @@ def weather():
 def bank_marketing():
     random = _random()
     choices = {
-        "job": ["admin.", "student"],
+        "job": ["admin.", "blue-collar"],
         "marital": ["single", "married"],
-        "education": ["basic.4y", "university.degree"],
+        "education": ["basic.9y", "university.degree"],
         "default": ["no", "unknown"],
         "housing": ["no", "yes"],
         "loan": ["no", "yes"],
@@ -115,6 +118,7 @@ def bank_marketing():
     columns |= {name: random.choice(values, ROWS) for name, values in choices.items()}
     for name in ("duration", "campaign", "pdays", "previous"):
         columns[name] = random.integers(0, 9, ROWS)
+    columns["pdays"] = random.choice([3, 6, 999], ROWS)  # 999: never called before.
     columns["poutcome"] = random.choice(["failure", "nonexistent"], ROWS)
     for name in ("emp.var.rate", "cons.price.idx", "cons.conf.idx", "euribor3m", "nr.employed"):
         columns[name] = random.normal(size=ROWS).round(3)
@@ -130,5 +134,5 @@ FILES = {
     "FordA_TRAIN.tsv": ford,
     "FordA_TEST.tsv": ford,
     "art_daily_small_noise.csv": daily_noise,
-    "art_daily_jumpsup.csv": daily_noise,
+    "art_daily_jumpsup.csv": lambda: daily_noise(jump=400.0),
 }

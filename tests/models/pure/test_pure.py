@@ -1,6 +1,7 @@
 """Each private Keras name that `kerasdist.pure` uses: a test that fails when Keras changes it."""
 
 import ast
+import importlib
 import pathlib
 
 import keras
@@ -11,11 +12,13 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
-from kerasdist.models.pure import in_place, patches
+from kerasdist.models.pure import added_losses, in_place, introspection, patches
+from kerasdist.models.pure.steps import running
 
 FUTURE = "from __future__ import annotations"
 
-# Every private name in kerasdist/pure, and the test that looks after it.
+# Every private name in kerasdist/pure, and the test that looks after it: in this module, or in the
+# module of this folder that is named before the dot.
 COVERED = {
     "_value": "test_native_variables_are_behind_keras_ones",
     "_loss_tracker": "test_the_loss_tracker_is_a_mean",
@@ -24,7 +27,8 @@ COVERED = {
     "_compile_loss": "test_compiled_losses_and_metrics_are_found",
     "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
-    "_clear_losses": "test_add_loss_is_counted_once_and_forgotten",
+    "_clear_losses": "test_losses_belong_to_one_pass",
+    "_get_own_losses": "test_losses_belong_to_one_pass",
     "_loss_ids": "test_the_layer_that_adds_a_loss_is_found",
     "_compute_loss": "test_compute_loss_without_a_training_argument_works",
     "_distribution_strategy": "test_an_optimizer_is_built_in_the_scope_it_was_made_in",
@@ -40,6 +44,13 @@ COVERED = {
     "_initial_epoch": "test_the_epoch_that_a_backup_was_taken_at",
     "_cast_seed": "test_seeds_of_gpus_are_computed_on_the_host",
     "_is_gpu_available": "test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus",
+    "_flatten_metrics_in_order": "test_evaluate_returns_its_values_in_the_order_of_metrics",
+    "_moments": "test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
+    "_compute_moments_sync": "test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
+    "_reduction_axes": "test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
+    "_assert_compile_called": "test_trainer.test_a_model_that_is_not_compiled_is_refused",
+    "_maybe_init_progbar": "test_trainer.test_a_resumed_epoch_has_its_line",
+    "_use_cached_eval_dataset": "test_trainer.test_kerass_fit_tells_evaluate_that_it_validates",
 }
 COVERED_IMPORTS = {
     "keras.src.backend": "test_masks_travel_on_tensors",
@@ -67,11 +78,33 @@ COVERED_IMPORTS = {
     "keras.src.backend.tensorflow.numpy": "test_signbit_is_kerass_without_int32",
     "keras.src.backend.tensorflow.random": "test_seeds_of_gpus_are_computed_on_the_host",
     "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
+    "keras.src.backend.tensorflow.nn": (
+        "test_synchronized.test_keras_asks_the_replaced_functions_for_moments"
+    ),
+    "keras.src.optimizers.loss_scale_optimizer.LossScaleOptimizer": (
+        "test_every_optimizer_applies_by_the_methods_that_steps_replace"
+    ),
+    "keras.src.trainers.data_adapters.data_adapter_utils": (
+        "test_trainer.test_class_weights_become_sample_weights"
+    ),
+    "keras.src.trainers.trainer.Trainer": "test_layers_that_are_trainers_count_as_models",
 }
 
 
+def defined_in(tree):
+    """Functions, and attributes of the own classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in ast.walk(node):
+                if isinstance(getattr(target, "ctx", None), ast.Store):
+                    yield getattr(target, "id", getattr(target, "attr", None))
+
+
 def test_every_private_name_is_covered():
-    files = sorted(pathlib.Path(pure.__file__).parent.glob("*.py"))
+    files = sorted(pathlib.Path(pure.__file__).parent.rglob("*.py"))
+    assert len({file.parent for file in files}) == 2
     tree = ast.parse("\n".join(file.read_text().replace(FUTURE, "") for file in files))
     own = {
         node.name if isinstance(node, ast.FunctionDef) else target.id
@@ -80,11 +113,12 @@ def test_every_private_name_is_covered():
         for target in getattr(node, "targets", [None])
         if isinstance(node, ast.FunctionDef) or isinstance(target, ast.Name)
     }
+    of_self = set(defined_in(tree))
     used = {
         node.attr
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
-        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+        and not (ast.unparse(node.value) == "self" and node.attr in of_self)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
     }
@@ -106,7 +140,9 @@ def test_every_private_name_is_covered():
     }
     assert imports == set(COVERED_IMPORTS)
     for test in {*COVERED.values(), *COVERED_IMPORTS.values()}:
-        assert callable(globals()[test])
+        module, _, name = test.rpartition(".")
+        module = importlib.import_module(f"tests.models.pure.{module or 'test_pure'}")
+        assert callable(getattr(module, name))
 
 
 def dense(loss="mse", **compiled):
@@ -188,6 +224,51 @@ def test_compiled_losses_and_metrics_are_found():
     assert dense(loss=None)._compile_loss is None
 
 
+def test_evaluate_returns_its_values_in_the_order_of_metrics():
+    model = dense(metrics=["mae", "accuracy"])
+    x, y = example().x, example().y
+    expected = model.evaluate(x, y, verbose=0)
+    logs = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert pure.in_order(model, dict(sorted(logs.items()))) == expected
+    assert pure.in_order(dense(), {"loss": 2.0}) == 2.0
+
+
+def test_layers_that_are_trainers_count_as_models():
+    class Both(keras.layers.Layer, introspection.Trainer):
+        def __init__(self):
+            keras.layers.Layer.__init__(self)
+            introspection.Trainer.__init__(self)
+
+    assert isinstance(dense(), introspection.Trainer)
+    assert pure.is_model(dense())
+    assert pure.is_model(Both())
+    assert not pure.is_model(keras.layers.Dense(1))
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_every_optimizer_applies_by_the_methods_that_steps_replace(is_scaled):
+    """`apply` and `apply_gradients` end there, and the inner optimizer of a loss scale does."""
+    inner = keras.optimizers.SGD(0.1)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner) if is_scaled else inner
+    kind = running.LossScaleOptimizer if is_scaled else running.BaseOptimizer
+    assert type(optimizer).apply is kind.apply
+    assert isinstance(optimizer, running.BaseOptimizer)
+    weight = keras.Variable([1.0, 2.0])
+    optimizer.build([weight])
+    given = []
+    before = running.BaseOptimizer.apply
+    with running._clipping(lambda gradients: given.append(gradients) or gradients):
+        assert running.BaseOptimizer.apply is not before
+        optimizer.apply([tf.constant([1.0, 1.0])], [weight])
+        optimizer.apply_gradients([(tf.constant([1.0, 1.0]), weight)])
+    assert running.BaseOptimizer.apply is before
+    scale = float(optimizer.initial_scale) if is_scaled else 1.0
+    np.testing.assert_allclose(given, np.full((2, 1, 2), 1.0 / scale))
+    np.testing.assert_allclose(weight, [1 - 0.2 / scale, 2 - 0.2 / scale], rtol=1e-6)
+    if is_scaled:
+        assert int(optimizer.step_counter) == 2
+
+
 def test_class_number_losses_are_found_with_their_path():
     inputs = keras.Input((3,))
     model = keras.Model(
@@ -216,6 +297,33 @@ def test_add_loss_is_counted_once_and_forgotten():
     assert float(first.loss) == float(second.loss)
     plain = keras.ops.mean(keras.ops.square(model(example().x) - 1.0)) + tf.reduce_mean(example().x)
     np.testing.assert_allclose(first.loss, plain, rtol=1e-6)
+
+
+def test_losses_belong_to_one_pass():
+    """Keras reads `_get_own_losses` for `losses`, and calls `_clear_losses` before each call."""
+
+    class Adding(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(x))
+            return x
+
+    layer = Adding()
+    model = keras.Sequential([keras.Input((3,)), layer])
+    with pure.patched(), added_losses.LossScope([]) as first:
+        model(tf.ones((1, 3)))
+        with added_losses.LossScope([]) as second:  # Another replica, in between.
+            model(2 * tf.ones((1, 3)))
+            assert [float(loss) for loss in model.losses] == [2.0]
+        assert [float(loss) for loss in model.losses] == [1.0]
+        model(3 * tf.ones((1, 3)))
+        assert [float(loss) for loss in layer.losses] == [3.0]
+        assert first.losses == layer.losses
+        model._clear_losses()
+        assert first.losses == model.losses == []
+    assert [(owner, float(loss)) for owner, loss in second.added] == [(layer, 2.0)]
+    assert model.losses == []
+    model(tf.ones((1, 3)))  # As before.
+    assert [float(loss) for loss in model.losses] == [1.0]
 
 
 def test_the_layer_that_adds_a_loss_is_found():

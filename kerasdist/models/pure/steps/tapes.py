@@ -81,6 +81,12 @@ class Recording:
         self._leaves(tape).setdefault(id(variable), []).append(value)
         return True
 
+    def variable_of(self, value: Any) -> keras.Variable | None:
+        """The variable itself, or the one that a tensor stands for now; None for other values."""
+        if isinstance(value, keras.Variable):
+            return value
+        return next((v for v in self._variables.values() if self._value_of(v) is value), None)
+
     def assigned(self, variable: keras.Variable) -> None:
         """A new tensor stands for the variable: tapes that record watch this one, too."""
         if id(variable) not in self._variables:
@@ -176,8 +182,8 @@ def _new_exit(self: tf.GradientTape, *args: Any) -> Any:
 def _new_watch(self: tf.GradientTape, tensor: Any) -> None:
     recording = _current()
     for each in tf.nest.flatten(tensor):
-        is_known = recording is not None and isinstance(each, keras.Variable)
-        if not (is_known and recording is not None and recording.watch(self, each)):
+        variable = None if recording is None else recording.variable_of(each)
+        if recording is None or variable is None or not recording.watch(self, variable):
             _watch(self, each)
 
 

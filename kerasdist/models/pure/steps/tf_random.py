@@ -110,8 +110,9 @@ def _uniform(
     name: Any = None,
 ) -> tf.Tensor:
     dtype = tf.as_dtype(dtype)
-    if maxval is None:
-        maxval = 1
+    if maxval is None and dtype.is_integer:
+        raise ValueError(f"Must specify maxval for integer dtype {dtype!r}")  # As TensorFlow.
+    maxval = 1 if maxval is None else maxval
     if dtype.is_floating:
         draw = tf.random.stateless_uniform
         unit = drawing.of_shape(lambda s, n: draw(s, n, dtype=dtype), shape)
