@@ -1,4 +1,4 @@
-"""Sparse matrices of SciPy, sparse tensors and ragged tensors as the caller's data."""
+"""Sparse matrices of SciPy and JAX, sparse tensors and ragged tensors as the caller's data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ def is_scipy_sparse(value: Any) -> bool:
     return kind.__module__.startswith("scipy.sparse") and hasattr(value, "tocoo")
 
 
+def is_jax_sparse(value: Any) -> bool:
+    """Whether this is a `BCOO` of JAX, which is not imported for it. Each entry is one number."""
+    kind = type(value)
+    is_bcoo = kind.__module__.startswith("jax.experimental.sparse") and kind.__name__ == "BCOO"
+    return is_bcoo and not value.n_batch and not value.n_dense
+
+
 def as_composite(value: Any) -> Any:
     """The value as a sparse or ragged tensor with Keras's float type; None if it is neither."""
     if is_scipy_sparse(value):
         value = _from_scipy(value)
+    elif is_jax_sparse(value):
+        value = _from_jax(value)
     if not is_composite(value):
         return None
     dtype = tf.as_dtype(value.dtype)
@@ -35,3 +44,11 @@ def _from_scipy(matrix: Any) -> tf.SparseTensor:
     matrix.sum_duplicates()
     indices = np.stack(matrix.coords if hasattr(matrix, "coords") else (matrix.row, matrix.col), 1)
     return tf.SparseTensor(indices.astype("int64"), matrix.data, matrix.shape)
+
+
+def _from_jax(matrix: Any) -> tf.SparseTensor:
+    matrix = matrix.sum_duplicates()
+    indices, values = np.asarray(matrix.indices).astype("int64"), np.asarray(matrix.data)
+    # JAX pads the entries with indices that lie outside of the matrix.
+    is_inside = (indices < np.asarray(matrix.shape)).all(axis=1)
+    return tf.SparseTensor(indices[is_inside], values[is_inside], matrix.shape)

@@ -18,7 +18,7 @@ from kerasdist.data.batches import (
     no_examples,
     whole_arrays,
 )
-from kerasdist.data.composite_data import is_scipy_sparse
+from kerasdist.data.composite_data import is_jax_sparse, is_scipy_sparse
 from kerasdist.data.forms import tf_datasets
 from kerasdist.data.forms.arrays import WITHIN_BATCHES, ArrayStream
 from kerasdist.data.forms.examples import ExampleStream
@@ -271,7 +271,7 @@ def _is_array_like(data: Any) -> bool:
         )
     if isinstance(data, np.ndarray) or tf.is_tensor(data) or hasattr(data, "__array__"):
         return True
-    return is_composite(data) or is_scipy_sparse(data)
+    return is_composite(data) or is_scipy_sparse(data) or is_jax_sparse(data)
 
 
 def _is_list_of_examples(data: Any) -> bool:

@@ -25,7 +25,7 @@ from kerasdist.engine.compiled_loop import (
     StepResult,
     over_batches,
 )
-from kerasdist.engine.inference_steps import evaluate_step, predict_step
+from kerasdist.engine.inference_steps import Draws, evaluate_step, predict_step
 from kerasdist.engine.own_steps.assembly import OwnSteps, roles_of
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
@@ -54,13 +54,8 @@ class Engine:
         self.roles = roles_of(model, settings)
         self._seed_generator = pure.share_global_seed_generator()
         self.vectors = self._vectors()
-        self.state = State(
-            model,
-            self.roles,
-            placement,
-            with_ema=settings.ema is not None,
-            joined=self.vectors,
-        )
+        with_ema = settings.ema is not None
+        self.state = State(model, self.roles, placement, with_ema=with_ema, joined=self.vectors)
         self.functions = ShardFunctions(
             model,
             self.roles,
@@ -69,6 +64,7 @@ class Engine:
             is_joined=self.vectors is not None,
             is_packed=self._is_packed(),
         )
+        self.draws = Draws(settings.drawn, placement)
         self._own = OwnSteps(model, self.roles, placement, settings, self.state)
         self._to_train, self._to_test = self._batches(), self._batches()
         self._parts = self._step_parts()
@@ -284,29 +280,30 @@ class Engine:
         self, batches: Source, num_steps: tf.Tensor, use_ema: bool
     ) -> tuple[tf.Tensor, ...]:
         step: Callable[..., StepResult] = partial(evaluate_step, self._parts, use_ema=use_ema)
-        start = partial(self.state.start_without_update, use_ema=use_ema)
-        if self._own.has("test_step"):
-            step = self._own.step("test_step")
-            start = partial(self.state.start_own, use_ema=use_ema)
+        step = self._own.step("test_step") if self._own.has("test_step") else step
+
+        def run(batch: Any) -> StepResult:
+            number, begin = self.draws.next(), self.state.start_without_update
+            return self._run(step, batch, partial(begin, number=number, use_ema=use_ema))[0]
+
         with pure.patched():
             return over_batches(
                 batches,
                 num_steps,
-                lambda batch: self._run(step, batch, start)[0],
+                run,
                 self._to_test,
                 logs=self._own.logs("test_step"),
             )
 
     def _predict(self, batch: Any) -> tuple[tuple[Any, tf.Tensor], ...]:
         with pure.patched():
-            step: Callable[..., Any] = partial(predict_step, self._parts)
-            start = self.state.start_without_update
-            if self._own.has("predict_step"):
-                step, start = self._own.prediction(), self.state.start_own
+            own = self._own.prediction() if self._own.has("predict_step") else None
+            step = own or partial(predict_step, self._parts)
             if self.placement.is_gpu:
-                shards = self.settings.shards if self.settings.deterministic else None
-                shards = shards or self.placement.num_replicas
+                is_fixed = self.settings.deterministic
+                shards = self.settings.shards if is_fixed else self.placement.num_replicas
                 batch = DeviceBatches(self.placement, shards).parts(batch)
+            start = partial(self.state.start_without_update, number=self.draws.next())
             return self._run(step, batch, start)
 
     def _run(

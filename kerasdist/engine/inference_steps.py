@@ -1,13 +1,20 @@
-"""One step of an evaluation or a prediction on one replica: a forward pass without an update."""
+"""One step of an evaluation or a prediction on one replica: a forward pass without an update.
+
+Models that draw random numbers draw other ones for each batch and each call.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from kerasdist.devices.placement import Placement
+from kerasdist.devices.placement import HOST, Placement
 from kerasdist.engine.compiled_loop import REACHED, StepResult
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Cut, Number, Piece
@@ -18,6 +25,9 @@ from kerasdist.engine.transfer.exchange import of_denominators
 from kerasdist.engine.whole_batch.evaluation import write_whole
 from kerasdist.models.fields import Example, read
 from kerasdist.models.tensors.composites import is_sparse, rows_of
+
+# Batches of a call that have numbers of their own. Calls that follow each other are as far apart.
+_BATCHES = 2**24
 
 
 def evaluate_step(
@@ -122,3 +132,51 @@ def joined_rows(outputs: list[Any], pieces: list[Piece]) -> tuple[Any, tf.Tensor
 
     count = tf.add_n([tf.cast(shard.num_examples, tf.int64) for shard in shards])
     return tf.nest.map_structure(join, *outputs), count
+
+
+class Draws:
+    """Numbers the batches of models that draw random numbers without training.
+
+    The seeds of a batch depend on its number. Training steps have the numbers from 0 on, so these
+    are below 0.
+
+    Args:
+        generators: The states of the `keras.random.SeedGenerator`s that are drawn from. Without
+            them, every batch has the same number and nothing is computed for it.
+        placement: The devices.
+    """
+
+    def __init__(self, generators: Sequence[keras.Variable], placement: Placement):
+        self._generators, self._placement = generators, placement
+        self._number: tf.Variable | None = None
+        if generators:
+            with tf.device(HOST):
+                self._number = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def begin(self, call: int | None = None) -> None:
+        """Begins a call of `evaluate` or `predict`, or a validation.
+
+        Args:
+            call: A number of the call. By default it comes from the states of the generators. As in
+                Keras, they change with each call, so that the next one draws other numbers.
+        """
+        if self._number is None:
+            return
+        if call is None:
+            (call,) = self._placement.of_chief(self._next_call())
+        self._number.assign(-call * _BATCHES)
+
+    def next(self) -> tf.Tensor:
+        """The number of the next batch, inside a compiled function."""
+        if self._number is None:
+            return tf.constant(0, tf.int64)
+        with tf.device(HOST):
+            return self._number.assign_sub(1, read_value=True).read_value()
+
+    def _next_call(self) -> int:
+        digest = hashlib.sha256()
+        for state in self._generators:
+            value = np.asarray(state.numpy())
+            digest.update(value.tobytes())
+            state.assign(value + np.asarray([0, 1], value.dtype))  # As a draw of Keras.
+        return int.from_bytes(digest.digest()[:4], "big")

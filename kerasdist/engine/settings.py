@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import keras
+
 from kerasdist.models.own_steps.plans import StepPlan
 from kerasdist.models.whole_batch.separation import Separation
 
@@ -36,6 +38,7 @@ class Settings:
         whole_loss: How to compute a loss over the whole batch; None if the loss adds up over
             shards.
         whole_test_loss: The same, in an evaluation.
+        drawn: The states of the seed generators that an evaluation or a prediction draws from.
     """
 
     shards: int
@@ -57,6 +60,7 @@ class Settings:
     own_steps: Mapping[str, StepPlan] = field(default_factory=dict)
     whole_loss: Separation | None = None
     whole_test_loss: Separation | None = None
+    drawn: tuple[keras.Variable, ...] = ()
 
     @property
     def needs_whole(self) -> bool:

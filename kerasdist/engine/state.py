@@ -186,19 +186,19 @@ class State:
         step = tf.cast(optimizer[self.counters.updates], tf.int64)
         return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer), copy)
 
-    def start_own(self, stored: Values, copy: int = 0, *, use_ema: bool = False) -> Start:
-        """What a step starts from that the model's class defines. It counts its steps itself."""
+    def start_own(self, stored: Values, copy: int = 0) -> Start:
+        """What a `train_step` of the model's class starts from. It counts its steps itself."""
         counter = pure.step_counter(self._model)
         place = next(i for i, v in enumerate(self._roles.other) if v is counter)
-        trainable = list(stored["ema" if use_ema else "trainable"])
-        return Start(stored, trainable, stored["other"][place], stored["optimizer"], copy=copy)
+        trainable, number = list(stored["trainable"]), stored["other"][place]
+        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
 
     def start_without_update(
-        self, stored: Values, copy: int = 0, *, use_ema: bool = False
+        self, stored: Values, copy: int = 0, *, number: tf.Tensor, use_ema: bool = False
     ) -> Start:
-        """What a step of an evaluation or a prediction starts from."""
+        """What a step of an evaluation or a prediction starts from. `number` is its batch's."""
         trainable = list(self.apart("trainable", stored["ema" if use_ema else "trainable"]))
-        return Start(stored, trainable, tf.constant(0, tf.int64), copy=copy)
+        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
 
     def first(self, role: str) -> Tensors:
         """The values on the first device."""

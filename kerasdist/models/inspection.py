@@ -38,6 +38,8 @@ class Findings:
     own_state: tuple[keras.Variable, ...] = ()
     random_operations: tuple[str, ...] = ()
     has_targets: bool = True
+    # The states of the seed generators that an evaluation or a prediction draws from.
+    drawn: tuple[keras.Variable, ...] = ()
     # The model's own step, if its class overrides Keras's.
     own_step: StepPlan | None = None
 
@@ -84,6 +86,7 @@ def inspect(
         labels=tuple(_labels(model, traced.outputs)),
         own_state=traced.own_state(model),
         random_operations=traced.random_operations,
+        drawn=() if to_train else traced.drawn(model),
     )
 
 
@@ -97,10 +100,13 @@ def inspect_own(
     plan = plan_step(model, method, spec)
     if shards > 1:
         plan = with_verdict(model, plan, first_batch())
+    # Any of them: a step may draw what it likes.
+    drawn = () if method == "train_step" else pure.parts(model).seeds
     return Findings(
         own_step=plan,
         random_operations=plan.random_operations,
         synchronizes=plan.synchronizes,
+        drawn=drawn,
     )
 
 
@@ -114,9 +120,12 @@ def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:
     example = check_features(model, spec, need_targets=False)
     try:
         pure.build(model, Example(example.args, example.x, None, None))
-        own_state = trace_prediction(model, spec)
+        own_state, drawn = trace_prediction(model, spec)
         return Findings(
-            own_state=own_state, has_targets=False, has_own_calls=pure.has_own_calls(model)
+            own_state=own_state,
+            has_targets=False,
+            has_own_calls=pure.has_own_calls(model),
+            drawn=drawn,
         )
     except KerasdistError:
         raise

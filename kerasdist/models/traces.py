@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,10 @@ class Trace:
     def own_state(self, model: keras.Model) -> tuple[keras.Variable, ...]:
         return _own_state(model, self.forward)
 
+    def drawn(self, model: keras.Model) -> tuple[keras.Variable, ...]:
+        """The states of the seed generators that the pass draws from."""
+        return _drawn(model, self.forward, self.random_operations)
+
 
 def trace(
     model: keras.Model,
@@ -74,8 +78,14 @@ def trace(
     return Trace(**found, random_operations=tuple(operations_with_random_state(graph)))
 
 
-def trace_prediction(model: keras.Model, spec: Batch) -> tuple[keras.Variable, ...]:
-    """Traces a prediction. Returns the state it changes, without that of Keras's own layers."""
+def trace_prediction(
+    model: keras.Model, spec: Batch
+) -> tuple[tuple[keras.Variable, ...], tuple[keras.Variable, ...]]:
+    """Traces a prediction.
+
+    Returns the state that it changes, without that of Keras's own layers, and the states of the
+    seed generators that it draws from.
+    """
     found: list[pure.Forward] = []
 
     def forward(batch: Batch) -> None:
@@ -83,8 +93,10 @@ def trace_prediction(model: keras.Model, spec: Batch) -> tuple[keras.Variable, .
         roles = pure.parts(model)
         found.append(pure.predict(model, roles, _zeros(roles), example))
 
-    _adopting_graph(model, forward, spec, lambda: found[-1])
-    return _own_state(model, found[-1])
+    graph = _adopting_graph(model, forward, spec, lambda: found[-1])
+    return _own_state(model, found[-1]), _drawn(
+        model, found[-1], operations_with_random_state(graph)
+    )
 
 
 def _adopting_graph(
@@ -129,6 +141,15 @@ def _own_state(model: keras.Model, forward: pure.Forward) -> tuple[keras.Variabl
         for v in (*roles.trainable, *roles.other)
         if id(v) in forward.changed and id(v) not in of_keras
     )
+
+
+def _drawn(
+    model: keras.Model, forward: pure.Forward, random_operations: Sequence[str]
+) -> tuple[keras.Variable, ...]:
+    """Keras's global generator stands for `tf.random`, which has no generator of Keras."""
+    if forward.drawn or not random_operations:
+        return forward.drawn
+    return (pure.share_global_seed_generator().state,)
 
 
 def refuse_assigned(model: keras.Model, graph: tf.Graph) -> None:

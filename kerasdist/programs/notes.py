@@ -51,7 +51,4 @@ def tell_batch_norm(program: Teller, model: keras.Model, batch_size: int | None)
     note = refusals.batch_norm_note(model, batch_size, shards)
     if note is not None:
         program.told.add("batch norm")
-        tell(
-            f"{note.removeprefix('Note: ')} `--sync-batch-norm`, or "
-            "`kerasdist.enable(sync_batch_norm=True)`, takes them over the whole batch."
-        )
+        tell(note.removeprefix("Note: "))

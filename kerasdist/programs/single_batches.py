@@ -63,7 +63,8 @@ def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
             "leave out `sample_weight`."
         )
     batch = tuple(part for part in (x, y, sample_weight) if part is not None)
-    return keras.tree.map_structure(tf.convert_to_tensor, batch)
+    # A list of inputs becomes a tuple, as in Keras's `fit`: a dataset would stack a list.
+    return keras.tree.lists_to_tuples(keras.tree.map_structure(tf.convert_to_tensor, batch))
 
 
 def single_batch(given: Mapping[str, Any]) -> Any | None:
@@ -109,6 +110,7 @@ class SingleBatches:
         with self._compiled(model, batch, "test") as compiled:
             engine = compiled.engine
             reset_metrics(engine)
+            engine.draws.begin()
             engine.test(self._fed(compiled, batch), 1)
             logs = metric_results(engine, "test_step")
             engine.state.write_back("trainable", "other", "metrics")
@@ -119,6 +121,7 @@ class SingleBatches:
         with self._compiled(model, batch, "predict") as compiled:
             share = self._placement.share(compiled.engine.settings.shards)
             own = batch if share is None else part_of(share, batch, is_whole=False)
+            compiled.engine.draws.begin()
             found = compiled.engine.predict(own)
             compiled.engine.state.write_back("trainable", "other")
             return found
@@ -267,6 +270,7 @@ class SingleBatches:
                 num_test_denominators=num_denominators,
                 test_state_rules=found.rules,
                 whole_test_loss=found.whole,
+                drawn=findings.drawn,
             )
         deterministic = options.deterministic
         refusals.refuse_random(model, findings.random_operations if deterministic else ())

@@ -223,7 +223,7 @@ def _evaluate(
         engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         hooks = _hooks(engine, checked, options)
-        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False)
+        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False, call=None)
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
         options.tell(checked.feed, began, logs, placement)
         return logs
@@ -279,6 +279,7 @@ def _engine(
         test_state_rules=checked.verdict.rules,
         whole_test_loss=checked.verdict.whole,
         own_steps={} if own is None else {own.method: own},
+        drawn=checked.findings.drawn,
     )
     return Engine(model, placement, settings)
 

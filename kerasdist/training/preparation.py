@@ -130,6 +130,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
         own_steps={plan.method: plan for plan in own if plan is not None},
         whole_loss=data.verdict.whole,
         whole_test_loss=of_validation.verdict.whole,
+        drawn=() if validation is None else validation.findings.drawn,
     )
 
 

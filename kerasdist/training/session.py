@@ -71,7 +71,7 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
             while loop.has_epochs_left():
                 logs = loop.train_epoch()
                 if options.data.is_validated(loop.at.epoch):
-                    logs |= _validate(options, prepared, engine, hooks, watch)
+                    logs |= _validate(options, prepared, engine, hooks, watch, loop.step)
                 loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
         return _finish(options, engine, run, loop, hooks, watch)
@@ -107,7 +107,12 @@ def _can_be_best(options: TrainingOptions, logs: dict[str, Any]) -> bool:
 
 
 def _validate(
-    options: TrainingOptions, prepared: Prepared, engine: Engine, hooks: Hooks, watch: Watch
+    options: TrainingOptions,
+    prepared: Prepared,
+    engine: Engine,
+    hooks: Hooks,
+    watch: Watch,
+    step: int,
 ) -> dict[str, Any]:
     """The metrics of the validation data, named as Keras names them."""
     if prepared.validation is None:
@@ -119,6 +124,7 @@ def _validate(
         options.data.validation_steps,
         hooks,
         use_ema=bool(options.step.ema),
+        call=step,  # Not by the generators: a resumed run must draw the same numbers.
         show=show,
     )
     return {f"val_{name}": value for name, value in results.items()}

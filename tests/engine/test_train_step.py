@@ -21,6 +21,13 @@ PACKAGE = Path(kerasdist.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "inside-one-step.md"
 ROW = re.compile(r"^\| (\d*) ?\| `(\w+)` \| (\S+\.py) \| [^|]+ \|$", re.MULTILINE)
 MOST_SWITCHES = 20
+# Questions to placements and tensors, and what replaces attributes of TensorFlow for a while.
+NOT_READ = (
+    "devices/placement.py",
+    "models/tensors/composites.py",
+    "models/pure/replacements.py",
+    "models/pure/steps/tf_random.py",
+)
 MOST_LINES = 45
 
 
@@ -55,8 +62,8 @@ def calls_of_a_step(devices, shards):
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
             return
-        is_read = code.co_name[0] != "<" and code not in left_out
-        is_read = is_read and not code.co_filename.endswith("devices/placement.py")
+        is_read = code.co_name[0] != "<" and code.co_name != "__init__" and code not in left_out
+        is_read = is_read and not code.co_filename.endswith(NOT_READ)
         # What Keras calls back is not in the text of the step.
         if is_read and not any("/keras/src/" in f.f_code.co_filename for f in stack(frame)):
             file = str(Path(code.co_filename).relative_to(PACKAGE))
@@ -70,7 +77,7 @@ def calls_of_a_step(devices, shards):
         sys.setprofile(None)
         threading.setprofile(None)
     calls = list(found)
-    first = calls.index(("_train_batch", "engine/engine.py"))
+    first = calls.index(("run", "engine/engine.py"))
     return calls[first : calls.index(("assign", "engine/state.py")) + 1]
 
 

@@ -12,13 +12,14 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
+from kerasdist.models.whole_batch.separation import separate
 
 LAYERS, OPS = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)
 # The last batch of 16 has 2 examples: fewer than 4 or 8 shards.
 X, OTHER = RANDOM.normal(size=(50, 5)), RANDOM.normal(size=(50, 5))
 Y, CLASSES = RANDOM.uniform(0.1, 0.9, size=(50, 3)), RANDOM.integers(0, 3, size=50)
-CUTS = [(1, 2), (1, 8), (2, 4), (4, 4), (4, 8)]
+CUTS = [(1, 8), (2, 4), (4, 8)]
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +156,7 @@ def two_outputs():
 def masked():
     inputs = keras.Input((6,), dtype="int32")
     hidden = LAYERS.Embedding(4, 5, mask_zero=True)(inputs)
-    model = keras.Model(inputs, LAYERS.Dense(3)(LAYERS.LSTM(4, return_sequences=True)(hidden)))
+    model = keras.Model(inputs, LAYERS.Dense(3)(LAYERS.SimpleRNN(4, return_sequences=True)(hidden)))
     # Not Adam, which is not its formula for Keras's sparse gradients of embeddings.
     model.compile("sgd", [rmse], weighted_metrics=["mse"], jit_compile=False)
     return model
@@ -234,7 +235,7 @@ def assert_same_logs(found, expected):
 @pytest.mark.parametrize("name", CASES)
 def test_the_weights_and_logs_are_kerass(name):
     weights, logs = of_keras(name)
-    for devices, shards in CUTS if name == "contrastive" else [(2, 4), (4, 8)]:
+    for devices, shards in CUTS if name == "contrastive" else [(2, 4)]:
         model, data = made(name)
         found = fit(model, data, validation_data=rows(data, 20), devices=devices, shards=shards)
         assert_close(model.get_weights(), weights)
@@ -324,12 +325,11 @@ def noisy():
 def test_the_second_pass_draws_the_same_random_numbers():
     """With equal draws in both passes, the gradient is that of finite differences."""
     seen = []
-    for devices in (1, 2, 4):
+    for devices in (1, 4):
         model = noisy()
         fit(model, (X, CLASSES), devices=devices, shards=4, validation_data=(X, CLASSES))
         seen.append(model.get_weights())
     assert_close(seen[1], seen[0])
-    assert_close(seen[2], seen[0])
 
 
 def test_dropout_has_the_gradient_of_its_loss():
@@ -418,9 +418,17 @@ class Comparing(Network):
 @pytest.mark.parametrize(
     ("kind", "what"), [(Matrix, "output 0"), (Mixing, "output 0"), (Comparing, "add_loss")]
 )
-def test_layers_that_compare_examples_are_refused_by_name(kind, what):
+def test_layers_that_compare_examples_are_found_and_train_whole(kind, what, capsys):
+    reference, model = compiled(kind), compiled(kind)
+    for each in (reference, model):
+        each(X[:2])
+    model.set_weights(reference.get_weights())
     with pytest.raises(InexactLossError, match=rf"{what}.* cannot be put together.*compute_loss"):
-        fit(compiled(kind), (X, CLASSES), devices=2)
+        separate(model, (tf.constant(X[:16]), tf.constant(CLASSES[:16])), training=True)
+    reference.fit(X, CLASSES, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    fit(model, (X, CLASSES), devices=2, progress=True)
+    assert_close(model.get_weights(), reference.get_weights())
+    assert "trains on one device" in capsys.readouterr().out
 
 
 class CountedTwice(Centred):
@@ -439,4 +447,5 @@ def test_memory_falls_with_the_number_of_shards():
     spec = importlib.util.spec_from_file_location("memory", path)
     memory = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(memory)
-    assert memory.measure(8, contrastive=True) < 0.9 * memory.measure(1, contrastive=True)
+    eight, one = (memory.measure(shards, contrastive=True, steps=1) for shards in (8, 1))
+    assert eight < 0.9 * one

@@ -20,7 +20,7 @@ class Program:
         torch: whether it needs PyTorch.
         quick: whether the quick tests run it.
         own_step: whether it overrides `train_step`.
-        why: what of it depends on the shards, for "one device".
+        why: what of it depends on the shards, for "one device", or needs the tolerance.
     """
 
     name: str

@@ -69,8 +69,9 @@ import kerasdist
 print(len(tf.config.list_logical_devices("CPU")), kerasdist.is_chief())
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
 model.compile(keras.optimizers.SGD(1e30 if "diverge" in sys.argv else 0.1), "mse")
-size = 1e10 if "diverge" in sys.argv else np.nan if "nan" in sys.argv else 1.0
-model.fit(np.full((16, 2), size, "float32"), np.ones((16, 1)), epochs=3, batch_size=4, verbose=0)
+x = np.full((16, 2), 1e10 if "diverge" in sys.argv else 1.0, "float32")
+batch_size = -1 if "refused" in sys.argv else 4
+model.fit(x, np.ones((16, 1)), epochs=3, batch_size=batch_size, verbose=0)
 print(keras.config.dtype_policy().name, np.random.normal())
 """
 
@@ -93,15 +94,15 @@ def test_a_step_that_is_not_finite_exits_with_3(script, tmp_path):
 
 def test_an_error_of_kerasdist_ends_at_the_scripts_line(script, tmp_path):
     script(FITS)
-    ours = start("run", "train.py", "nan", cwd=tmp_path)
+    ours = start("run", "train.py", "refused", cwd=tmp_path)
     assert ours.returncode == 1
     *frames, message = ours.stderr.splitlines()
-    assert message.startswith("kerasdist.errors.KerasdistError: Received NaN")
+    assert message.startswith("kerasdist.errors.KerasdistError: Received `batch_size=-1`")
     assert "model.fit(" in ours.stderr
     assert [line for line in frames if "File" in line] == [
-        f'  File "{tmp_path / "train.py"}", line 9, in <module>'
+        f'  File "{tmp_path / "train.py"}", line 10, in <module>'
     ]
-    assert "methods.py" in start("run", "--debug", "train.py", "nan", cwd=tmp_path).stderr
+    assert "methods.py" in start("run", "--debug", "train.py", "refused", cwd=tmp_path).stderr
 
 
 def test_a_syntax_error_looks_as_in_python(script, tmp_path):

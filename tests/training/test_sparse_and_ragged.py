@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
+from kerasdist.data.composite_data import as_composite
 from kerasdist.data.streams import open_stream
 from tests.bad_input import refusal
 from tests.device_counts import those_here
@@ -181,6 +182,27 @@ def test_matrices_of_scipy():
     train(expected, (SPARSE, Y))
     train(model, (matrix, Y))
     assert_same(model, expected, 0)
+
+
+def test_matrices_of_jax():
+    kind = type("BCOO", (), {"__module__": "jax.experimental.sparse.bcoo", "n_batch": 0})
+    rows, columns = np.nonzero(DENSE)
+    matrix = kind()
+    # The last entry is padding, as JAX makes it.
+    matrix.indices = np.append(np.stack([rows, columns], 1), [DENSE.shape], axis=0).astype("int32")
+    matrix.data = np.append(DENSE[rows, columns], 7.0)
+    matrix.shape, matrix.n_dense = DENSE.shape, 0
+    kind.sum_duplicates = lambda self: self
+    expected, model = make("sparse"), make("sparse")
+    train(expected, (SPARSE, Y))
+    train(model, (matrix, Y))
+    assert_same(model, expected, 0)
+
+
+def test_a_real_matrix_of_jax():
+    sparse = pytest.importorskip("jax.experimental.sparse")
+    found = as_composite(sparse.BCOO.fromdense(DENSE.astype("float32"), nse=DENSE.size))
+    np.testing.assert_array_equal(tf.sparse.to_dense(found), DENSE.astype("float32"))
 
 
 def test_a_run_is_resumed_and_other_data_is_refused(tmp_path):

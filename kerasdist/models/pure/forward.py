@@ -65,6 +65,8 @@ class Forward:
     # The layer that added each loss, and how many denominators the losses in `call` have.
     owners: tuple[keras.layers.Layer | None, ...] = ()
     num_call_denominators: int = 0
+    # The states of the seed generators that were drawn from.
+    drawn: tuple[keras.Variable, ...] = ()
 
     @property
     def used_add_loss(self) -> bool:
@@ -119,6 +121,7 @@ def forward(
         outside=tuple(scope.outside.values()),
         owners=owners,
         num_call_denominators=num_call_denominators,
+        drawn=_drawn(roles, scope, given),
     )
 
 
@@ -195,6 +198,10 @@ def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[i
     return changed
 
 
+def _drawn(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> tuple[keras.Variable, ...]:
+    return tuple(v for v in roles.seeds if scope.get_current_value(v) is not given[id(v)])
+
+
 def _mapping(roles: Parts, state: State) -> _Mapping:
     trainable, other, seeds = state
     return [
@@ -218,6 +225,7 @@ def predict(model: keras.Model, roles: Parts, state: State, example: Example) ->
         updated_metrics=frozenset(),
         added=(),
         outside=tuple(scope.outside.values()),
+        drawn=_drawn(roles, scope, given),
     )
 
 

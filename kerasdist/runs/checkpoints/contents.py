@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 _FLOAT = "not a finite float"
+_ARRAY = "array"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def encoded(value: Any) -> Any:
         return [encoded(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: repr(value)}
+    if isinstance(value, np.ndarray):  # A metric with a number for each class.
+        return {_ARRAY: [value.dtype.name, encoded(value.tolist())]}
     return value
 
 
@@ -59,5 +62,8 @@ def decoded(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {_FLOAT}:
             return float(value[_FLOAT])
+        if set(value) == {_ARRAY}:
+            dtype, items = value[_ARRAY]
+            return np.asarray(decoded(items), dtype)
         return {key: decoded(item) for key, item in value.items()}
     return [decoded(item) for item in value] if isinstance(value, list) else value

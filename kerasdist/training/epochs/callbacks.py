@@ -158,7 +158,8 @@ class Hooks:
             if int(number) not in self._numbered:
                 continue
             if not item:
-                setattr(self._numbered[int(number)], name, arrays[key].item())
+                value = arrays[key] if arrays[key].ndim else arrays[key].item()
+                setattr(self._numbered[int(number)], name, value)
             elif item == [_NUMBERS]:
                 lists[int(number), name] = arrays[key].tolist()
             else:
@@ -185,6 +186,7 @@ class Hooks:
                 value = getattr(callback, name, None)
                 if (
                     isinstance(value, (bool, int, float, np.number))
+                    or (bool(known) and isinstance(value, np.ndarray))
                     or _is_numbers(value)
                     or (isinstance(value, list) and value and isinstance(value[0], np.ndarray))
                 ):
@@ -197,12 +199,15 @@ class Hooks:
                 callback.append = True
                 _keep_epochs(Path(callback.filename).resolve(), callback.sep, epoch)
 
-    def accept_not_finite(self, index: int, loss: float) -> bool:
-        """Whether a `TerminateOnNaN` callback handles a loss that is not finite."""
-        watchers = [c for c in self._callbacks if isinstance(c, keras.callbacks.TerminateOnNaN)]
-        for callback in watchers:
-            callback.on_batch_end(index, {"loss": loss})
-        return bool(watchers)
+    def accept_not_finite(self, index: int, logs: dict[str, Any]) -> bool:
+        """Tells callbacks of a step that is not finite, if a `TerminateOnNaN` is among them.
+
+        It ends the training. Every callback sees the loss, as in Keras.
+        """
+        if not any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in self._callbacks):
+            return False
+        self.batch("on_train_batch_end", index, logs)
+        return True
 
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Loop:
         self._is_chief = engine.placement.is_chief
         self._signal: int | None = None
         self._ran_out = self._has_told_end = False
+        self._last_loss: float | None = None  # Of the step that a `TerminateOnNaN` ended with.
         self.signals = Interrupts()
         self.at = Position()
 
@@ -88,6 +89,8 @@ class Loop:
         self._watch.meter.restart()
         self._train_steps()
         logs = metric_results(self._engine)
+        if self._last_loss is not None:
+            logs["loss"] = self._last_loss
         self._watch.reporter.metrics(logs)
         return logs
 
@@ -206,7 +209,10 @@ class Loop:
         self.at.left_out += 1
         if not_finite.is_loss_scale(self._engine.model, outcome, self.at.left_out):
             return
-        if self._hooks.accept_not_finite(self.at.in_epoch, outcome.loss):
+        # The metrics do not contain this step. Its loss is what the epoch's log must show.
+        logs = {**metric_results(self._engine), "loss": outcome.loss}
+        if self._hooks.accept_not_finite(self.at.in_epoch, logs):
+            self._last_loss = outcome.loss
             return
         if not_finite.may_skip(self._on_nan, self.at.left_out):
             not_finite.tell_skipped(self._watch.reporter, self.at.step, outcome)

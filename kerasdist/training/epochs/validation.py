@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,15 +32,18 @@ def test(
     hooks: Hooks,
     *,
     use_ema: bool,
+    call: int | None,
     show: Callable[[int, int | None], None] | None = None,  # noqa: PT028 - no pytest's test
 ) -> dict[str, Any]:
     """One pass over a feed: the loss and metrics of the model.
 
+    `call` numbers the validations of a training, whose random numbers depend on it.
     `show(batches done, total)` is called before the first call of the compiled loop and after each.
     With it, a call takes about as long as one in training.
     """
     feed.open(0)
     engine.model.stop_evaluating = False
+    engine.draws.begin(call)
     hooks.call("on_test_begin")
     reset_metrics(engine)
     done, per_call = 0, 1
@@ -87,23 +91,38 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
     """One pass over a feed: the outputs of the model, in their structure."""
     feed.open(0)
     engine.model.stop_predicting = False
+    engine.draws.begin()
     hooks.call("on_predict_begin")
     batches = read_batches(feed)
     pieces: list[Any] = []
     while (steps is None or len(pieces) < steps) and not engine.model.stop_predicting:
+        done = len(pieces)
         if not feed.is_at_end():
-            hooks.batch("on_predict_batch_begin", len(pieces))
-        batch = next(batches, None)
-        if batch is None:
+            hooks.batch("on_predict_batch_begin", done)
+        together = hooks.until_batch_end(done) if hooks.every_predict_batch else 1
+        together = together if steps is None else min(together, steps - done)
+        found = [_predicted(engine, batch) for batch in itertools.islice(batches, together)]
+        pieces += found
+        if found and hooks.every_predict_batch:
+            index = hooks.index_of_batch_end(len(pieces))
+            shown = keras.tree.map_structure(as_tensor, _joined(found))
+            hooks.batch("on_predict_batch_end", index, {"outputs": shown})
+        if len(found) < together:
             _tell_end(engine, feed, len(pieces), steps)
             break
-        engine.placement.calls.begin("predict")
-        pieces.append(engine.predict(batch))
-        engine.placement.calls.end(1)
-        if hooks.every_predict_batch:
-            found = keras.tree.map_structure(as_tensor, pieces[-1])
-            hooks.batch("on_predict_batch_end", len(pieces) - 1, {"outputs": found})
     hooks.call("on_predict_end")
+    return _joined(pieces)
+
+
+def _predicted(engine: Engine, batch: Any) -> Any:
+    engine.placement.calls.begin("predict")
+    found = engine.predict(batch)
+    engine.placement.calls.end(1)
+    return found
+
+
+def _joined(pieces: list[Any]) -> Any:
+    """All rows of the outputs for some batches."""
     return keras.tree.map_structure(lambda *parts: concatenated(parts), *pieces)
 
 
@@ -151,7 +170,13 @@ def metric_results(engine: Engine, method: str = "train_step") -> dict[str, Any]
         results = model.get_metrics_result()
     else:
         results = _flat(engine.last_logs(method))
-    return {name: as_number(fetched(value)) for name, value in results.items()}
+    return {name: _logged(fetched(value)) for name, value in results.items()}
+
+
+def _logged(value: Any) -> Any:
+    """A value as Keras logs it: a float, or an array if a metric has a number for each class."""
+    found = getattr(value, "numpy", lambda: value)()
+    return found if getattr(found, "ndim", 0) else as_number(found)
 
 
 def _flat(logs: Any) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kerasdist.training.progress.meter import Reading
 
 # Rates and the time left are computed from this many recent seconds.
@@ -29,9 +31,9 @@ Line = list[Piece]
 
 def number(value: Any) -> str:
     """`0.1235`, `[0.5, 1]`."""
-    if isinstance(value, list):
+    if np.ndim(value):
         return f"[{', '.join(number(item) for item in value)}]"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
 def duration(seconds: float) -> str:
@@ -193,7 +195,7 @@ class Progress:
         named = [
             [Piece(f"{name} "), Piece(number(value), "value")]
             for name, value in self.logs.items()
-            if not isinstance(value, list)
+            if not np.ndim(value)
         ]
         # The loss first, then as many metrics as fit, then the speed.
         for kept in range(len(named), 0, -1):

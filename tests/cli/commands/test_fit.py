@@ -142,7 +142,7 @@ def test_a_usage_error_leaves_no_folder_behind(command, tiny, tmp_path):
     assert done.code == 2
     assert "multiple of the number of devices" in done.err
     assert not (tmp_path / "new").exists()
-    assert command("fit", "tiny", "--batch-size", 2, "--devices", 4).code == 2
+    assert command("fit", "tiny", "--batch-size", 2, "--devices", 2, "--shards", 4).code == 2
     assert not list(tmp_path.glob("runs/tiny/*"))
 
 

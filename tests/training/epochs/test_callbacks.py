@@ -278,6 +278,56 @@ def test_terminate_on_nan_stops_without_an_exception(regression, devices):
     assert model.stop_training
     assert np.isfinite(model.get_weights()[0]).all()
     assert seen.calls[-1][0] == "on_train_end"
+    # As in Keras, history and callbacks show why the training ended.
+    assert not np.isfinite(history.history["loss"][0])
+    ends = [call for call in seen.calls if call[0] == "on_train_batch_end"]
+    begins = [call for call in seen.calls if call[0] == "on_train_batch_begin"]
+    assert len(ends) == len(begins)
+    assert [np.isfinite(call[2]["loss"]) for call in ends] == [True] * (len(ends) - 1) + [False]
+
+
+@both
+def test_a_metric_with_a_number_per_class_is_logged_as_by_keras(regression, devices):
+    x, y = regression
+    y = (y > 0).astype("float32")
+
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.logs = logs
+
+    def trained(fit, num_classes, **options):
+        model = keras.Sequential([keras.layers.Dense(num_classes, kernel_initializer="ones")])
+        model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.5, name="f1")])
+        logs = Logs()
+        stop = keras.callbacks.EarlyStopping("f1", patience=5)
+        callbacks = [logs, stop] if num_classes == 1 else [logs]
+        options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0} | options
+        return fit(model, x, y[:, :num_classes], callbacks=callbacks, **options), logs.logs
+
+    for num_classes in (1, 2):
+        expected, of_keras = trained(keras.Model.fit, num_classes)
+        history, logs = trained(kerasdist.fit, num_classes, devices=devices)
+        assert type(logs["f1"]) is type(of_keras["f1"])
+        assert logs["f1"].shape == of_keras["f1"].shape
+        np.testing.assert_allclose(history.history["f1"], expected.history["f1"], rtol=1e-5)
+
+
+def test_a_resumed_run_keeps_numbers_per_class(regression, tmp_path):
+    def trained(epochs, run_dir):
+        keras.utils.set_random_seed(5)
+        x, y = regression
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.5, name="f1")])
+        best = keras.callbacks.EarlyStopping("f1", patience=9, restore_best_weights=True)
+        data = (x, (y[:, :1] > 0).astype("float32"))
+        history = fit(model, data, [best], epochs=epochs, run_dir=run_dir, seed=1)
+        return history.history["f1"], best.best
+
+    expected = trained(4, tmp_path / "whole")
+    trained(2, tmp_path / "parts")
+    found = trained(4, tmp_path / "parts")
+    assert found == expected
+    assert all(isinstance(value, np.ndarray) and value.dtype == "float32" for value in found[0])
 
 
 def test_without_terminate_on_nan_a_loss_that_is_not_finite_raises(regression):
