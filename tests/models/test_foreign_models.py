@@ -369,20 +369,39 @@ def test_a_tensorflow_variable_that_is_assigned_is_refused_by_name(how):
         calls[how]()
 
 
-@pytest.mark.parametrize("in_loop", [False, True])
-def test_random_numbers_of_tensorflow_are_refused_where_bits_must_agree(in_loop):
-    class Noise(LAYERS.Layer):
-        def call(self, x):
-            if not in_loop:
-                return tf.nn.dropout(x, 0.5)
-            body = lambda i, t: (i + 1, t + tf.random.normal(tf.shape(t), dtype=t.dtype))  # noqa: E731
-            return tf.while_loop(lambda i, _: i < 2, body, (0, x), shape_invariants=None)[1]
+class TensorFlowNoise(LAYERS.Layer):
+    def __init__(self, in_loop):
+        super().__init__()
+        self.in_loop = in_loop
 
-    model = keras.Sequential([Noise(), LAYERS.Dense(2)])
+    def call(self, x):
+        if not self.in_loop:
+            return tf.nn.dropout(x, 0.5) + tf.random.normal(tf.shape(x), dtype=x.dtype)
+        body = lambda i, t: (i + 1, t + tf.random.normal(tf.shape(t), dtype=t.dtype))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < 2, body, (0, x))[1]
+
+
+def noisy(in_loop):
+    model = fresh(lambda: keras.Sequential([TensorFlowNoise(in_loop), LAYERS.Dense(2)]))
     model.compile("sgd", "mse")
+    return model
+
+
+def test_random_numbers_of_tensorflow_depend_on_step_and_shard_alone():
+    found = []
+    for devices in DEVICES:
+        model = noisy(in_loop=False)
+        options = {"devices": devices, "shards": 4, "deterministic": True, "seed": 1}
+        history = fit(model, (X, Y), epochs=3, **options).history["loss"]
+        found.append((history, [w.tobytes() for w in model.get_weights()]))
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0][0])) == 3
+
+
+def test_random_numbers_of_tensorflow_in_loops_are_refused_where_bits_must_agree():
     with pytest.raises(KerasdistError, match=r"`tf.random` \(operation '.*andom.*keras.random"):
-        fit(model, (X, Y), devices=1, deterministic=True)
-    assert np.isfinite(fit(model, (X, Y), devices=1).history["loss"]).all()
+        fit(noisy(in_loop=True), (X, Y), devices=1, deterministic=True)
+    assert np.isfinite(fit(noisy(in_loop=True), (X, Y), devices=1).history["loss"]).all()
 
 
 class TestModelsOfAStrategy:

@@ -1,7 +1,8 @@
 """`tf.random` inside a step: its numbers depend on seed, step and shard, not on the time.
 
 TensorFlow's own functions keep a state in the process. Inside of `drawing`, they call TensorFlow's
-stateless functions instead.
+stateless functions instead. In the body of a loop they keep their state: such operations are found
+in the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ class _Drawing:
 
     def __init__(self, seed: tf.Tensor, one_row: Callable[[Any], bool] | None):
         self._seed, self._count, self._one_row = tf.cast(seed, tf.int64), 0, one_row
+        self._graph = _graph()
         self.has_shuffled = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether each call is traced: not inside a loop, a branch or a nested `tf.function`.
+
+        Such a body is traced once and may run often. It would draw the same numbers each time.
+        """
+        return _graph() is self._graph
 
     def next_seed(self, *, is_of_rows: bool = False) -> tf.Tensor:
         self._count += 1
@@ -57,6 +67,10 @@ def drawing(seed: tf.Tensor, one_row: Callable[[Any], bool] | None = None) -> It
         _active.drawing = before
 
 
+def _graph() -> tf.Graph | None:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
 def _current() -> _Drawing | None:
     return getattr(_active, "drawing", None)
 
@@ -66,7 +80,7 @@ def _or_original(original: Callable[..., Any], stateless: Callable[..., Any]) ->
 
     def draw(*args: Any, **kwargs: Any) -> Any:
         drawing = _current()
-        if drawing is None:
+        if drawing is None or not drawing.is_here:
             return original(*args, **kwargs)
         return stateless(drawing, *args, **kwargs)
 

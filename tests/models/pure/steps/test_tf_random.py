@@ -11,6 +11,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure.steps import tf_random
+from kerasdist.models.traces import operations_with_random_state
 from tests.device_counts import those_here
 
 MANY = 20_000
@@ -117,6 +118,27 @@ def test_a_compiled_function_takes_the_seed_as_an_input():
 
     np.testing.assert_array_equal(compiled(SEED), drawn(lambda: tf.random.uniform([4])))
     assert not (compiled(SEED + 7) == compiled(SEED)).numpy().any()
+
+
+def test_a_loop_draws_other_numbers_each_time():
+    """Its body is traced once: a seed would be the same in each iteration."""
+    images = tf.tile(tf.reshape(tf.range(6.0), (1, 2, 3, 1)), (64, 1, 1, 1))
+
+    @tf.function
+    def compiled(seed):
+        with tf_random.drawing(seed):
+            flipped = tf.map_fn(tf.image.random_flip_left_right, images)
+            body = lambda i, found: (i + 1, found.write(i, tf.random.normal([])))  # noqa: E731
+            empty = tf.TensorArray(tf.float32, 5)
+            _, noise = tf.while_loop(lambda i, _: i < 5, body, (0, empty))
+            return flipped, noise.stack()
+
+    flipped, noise = compiled(SEED)
+    is_flipped = (flipped != images).numpy().any(axis=(1, 2, 3))
+    assert 10 < is_flipped.sum() < 54
+    assert len(np.unique(noise)) == 5
+    found = operations_with_random_state(compiled.get_concrete_function(SEED).graph)
+    assert len(found) >= 2
 
 
 def test_rows_are_alike_where_that_is_asked_for():
