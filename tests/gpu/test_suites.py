@@ -46,7 +46,7 @@ def test_the_suites_exist():
 
 def test_a_test_that_needs_more_gpus_than_there_are_is_skipped_on_gpus_only():
     with pytest.raises(kerasdist.KerasdistError) as caught:
-        kerasdist.fit(keras.Sequential([]), None, devices=["GPU:77"])
+        kerasdist.fit(keras.Sequential([]), [[1.0]], devices=["GPU:77"])
     assert too_few_gpus(caught.value, 2) == "needs GPU:77, and the number of GPUs is 2"
     assert too_few_gpus(caught.value, 0) is None  # Without GPUs it is a failure.
     assert too_few_gpus(caught.value, 78) is None  # This device must be there.
