@@ -19,7 +19,7 @@ def torch_data():
 
 
 def tensors():
-    import torch
+    torch = pytest.importorskip("torch")
 
     return torch_data().TensorDataset(torch.tensor(X), torch.tensor(Y))
 
@@ -161,7 +161,7 @@ def test_keras_reads_the_same_batches_of_a_torch_loader():
 
 @pytest.mark.parametrize("has_generator", [False, True])
 def test_a_shuffling_torch_loader_has_the_order_of_seed_and_epoch(has_generator, opened):
-    import torch
+    torch = pytest.importorskip("torch")
 
     def make():
         generator = torch.Generator() if has_generator else None
@@ -179,7 +179,7 @@ def test_a_shuffling_torch_loader_has_the_order_of_seed_and_epoch(has_generator,
 
 
 def test_a_resumed_run_of_a_shuffling_torch_loader_has_the_weights_of_an_undisturbed_one(tmp_path):
-    import torch
+    torch = pytest.importorskip("torch")
 
     def train(**options):
         torch.manual_seed(np.random.randint(1000))
@@ -197,7 +197,7 @@ def test_a_resumed_run_of_a_shuffling_torch_loader_has_the_weights_of_an_undistu
 
 
 def test_torch_is_left_alone_where_nothing_is_shuffled(opened):
-    import torch
+    torch = pytest.importorskip("torch")
 
     torch.manual_seed(7)
     assert len(list(torch_loader(shuffle=True))) == 6
@@ -208,7 +208,7 @@ def test_torch_is_left_alone_where_nothing_is_shuffled(opened):
 
 
 def test_bfloat16_of_torch(opened):
-    import torch
+    torch = pytest.importorskip("torch")
 
     data = torch_data().TensorDataset(torch.tensor(X).bfloat16(), torch.tensor(Y))
     stream = opened(lambda: torch_data().DataLoader(data, batch_size=BATCH))

@@ -3,11 +3,12 @@
 import urllib.error
 import zipfile
 
-import pandas as pd
 import pytest
 
 from tests.keras_examples import working_folder
 from tests.keras_examples.synthetic import downloads, keras_parts, tfds_parts
+
+pd = pytest.importorskip("pandas")
 
 
 def test_every_file_can_be_made():
