@@ -213,9 +213,10 @@ class Probe:
             tf.constant(end - start),
             tf.constant(self.count),
             denominators,
-            draw_seed=tf.constant([int(other_chance), 5], tf.int64),
-            one_row=pure.rows_like(end - start),
         )
+        if self.is_for_loss:  # State that chance decides must be seen to differ.
+            shard.draw_seed = tf.constant([int(other_chance), 5], tf.int64)
+            shard.one_row = pure.rows_like(end - start)
         repeated = pure.repeated_rows(end - start, of_rows, other_chance=other_chance)
         with pure.patched(), repeated as draws:
             forward = self._forward(mode, example, shard, factors)
