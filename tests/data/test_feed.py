@@ -107,7 +107,7 @@ def test_each_validation_on_a_generator_begins_with_its_first_two_batches_as_in_
     expected = validated(endless(), 2, fit=keras.Model.fit)
     np.testing.assert_allclose(validated(endless(), 2), expected, atol=1e-5)
     np.testing.assert_allclose(expected, [Y[:8].mean()] * 3, atol=1e-5)
-    # Then it goes on where the last validation ended. Keras loses what it has read ahead.
+    # Then it continues where the last validation ended. Keras loses what it has read ahead.
     ends = [Y[8:12], Y[12:16], Y[16:20]]
     means = [np.concatenate([Y[:8], end]).mean() for end in ends]
     for _ in range(3):

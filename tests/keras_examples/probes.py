@@ -220,10 +220,10 @@ PROBES = {
     "a persistent tape": functools.partial(_step, "PersistentTape"),
     "compiled_loss, compiled_metrics": functools.partial(_step, "CompiledLoss"),
     "a SeedGenerator": functools.partial(_step, "Seeded"),
-    "callback of one's own": lambda: _fitted(callbacks=[keras.callbacks.LambdaCallback()]),
+    "custom callback": lambda: _fitted(callbacks=[keras.callbacks.LambdaCallback()]),
     "predict in a callback": lambda: _fitted(callbacks=[_Asking("predict")]),
     "evaluate in a callback": lambda: _fitted(callbacks=[_Asking("evaluate")]),
-    "optimizer of one's own": lambda: _fitted(compiled={"optimizer": CentralizingOptimizer()}),
+    "custom optimizer": lambda: _fitted(compiled={"optimizer": CentralizingOptimizer()}),
     "data: PyDataset": lambda: _fitted(_Data(), None, batch_size=None),
     "data: tf.data": lambda: _fitted(
         tf.data.Dataset.from_tensor_slices((X, Y)).batch(8), None, batch_size=None

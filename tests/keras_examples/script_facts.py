@@ -101,7 +101,7 @@ def _read_class(node, facts):
     if bases & {"PyDataset", "Sequence"}:
         facts.features.add("data: PyDataset")
     if any("Callback" in base for base in bases):
-        facts.features.add("callback of one's own")
+        facts.features.add("custom callback")
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
                 if inner.func.attr == "predict":
@@ -111,7 +111,7 @@ def _read_class(node, facts):
         return
     optimizers = {"Optimizer", "Adam", "AdamW", "SGD", "RMSprop"}
     if bases & optimizers:
-        facts.features.add("optimizer of one's own")
+        facts.features.add("custom optimizer")
         return
     if bases & {"Metric", "Loss"} or bases <= {"Layer", "object"}:
         return
@@ -123,7 +123,7 @@ def _read_class(node, facts):
 
 
 def _read_step(method, facts):
-    """What a step of one's own does besides one tape and one update."""
+    """What a custom step does besides one tape and one update."""
     arguments = [argument.arg for argument in method.args.args]
     if arguments[1:3] == ["state", "data"]:
         facts.features.add("jax: a step with its state as an argument")
