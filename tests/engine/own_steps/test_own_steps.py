@@ -457,3 +457,26 @@ def test_class_weights_reach_an_own_step(devices):
             kerasdist.fit(model, X, labels, devices=devices, **options)
         found.append(model)
     assert difference(*found) < 1e-9
+
+
+class Telling(keras.Model):
+    """Returns what it draws, and trains nothing with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.layer(x) - y) ** 2)
+        weights = self.layer.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"drawn": tf.random.normal(())}
+
+
+def test_each_step_draws_other_numbers():
+    model = Telling()
+    model.compile("sgd")
+    history = kerasdist.fit(model, X, Y, batch_size=64, epochs=3, verbose=0, devices=1)
+    assert len(set(history.history["drawn"])) == 3
