@@ -98,7 +98,7 @@ Everything that uses TensorFlow runs convolutions with the same oneDNN operation
 all of the time, so no contestant can be far ahead there. oneDNN is on for all of them, as kerasdist
 turns it on (TensorFlow itself does so only on processors with AVX512-VNNI or newer). kerasdist runs
 a recurrent layer as one operation over time, with a custom gradient
-(`kerasdist/models/pure/recurrence.py`)."""
+(`kerasdist/models/pure/layers/recurrence.py`)."""
 
 
 @dataclass

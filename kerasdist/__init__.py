@@ -82,6 +82,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        import_module("kerasdist.versions").check()
         return getattr(import_module(f"kerasdist.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'kerasdist' has no attribute {name!r}")
 

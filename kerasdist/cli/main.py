@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from kerasdist import __version__
+from kerasdist import __version__, versions
 from kerasdist.cli.quiet import start_tensorflow, tensorflow_messages
 from kerasdist.cli.shells import COMPLETE
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
@@ -119,6 +119,7 @@ def _find(name: str) -> Callable[..., Any]:
 
 def _find_with_tensorflow(name: str, argv: list[str]) -> Callable[..., Any]:
     """Imports a function, and TensorFlow, whose messages are hidden without `-v`."""
+    versions.check()
     with tensorflow_messages(shown="-v" in argv or "--verbose" in argv):
         found = _find(name)
         start_tensorflow()

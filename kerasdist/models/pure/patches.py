@@ -21,7 +21,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import HOST
-from kerasdist.models.pure import added_losses, in_place, recurrence, synchronized
+from kerasdist.models.pure import added_losses, in_place
+from kerasdist.models.pure.layers import older_layers, recurrence, synchronized
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import current_shard
 
@@ -194,6 +195,7 @@ def _apply_patches(replace: Replace) -> None:
     replace(keras.layers.Embedding, "call", _embedding_call(keras.layers.Embedding.call))
     for layer in (keras.layers.GRU, keras.layers.LSTM):
         replace(layer, "inner_loop", _inner_loop(layer.inner_loop))
+    older_layers.apply(replace)
     added_losses.apply(replace)
     synchronized.apply(replace)
     replace(_keras_rnn, "_is_gpu_available", _has_cudnn(_keras_rnn._is_gpu_available))

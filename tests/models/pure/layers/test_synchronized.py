@@ -8,7 +8,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.errors import KerasdistError
 from kerasdist.models import inspection, pure
-from kerasdist.models.pure import synchronized
+from kerasdist.models.pure.layers import synchronized
 from tests.device_counts import those_here
 
 rng = np.random.default_rng(5)

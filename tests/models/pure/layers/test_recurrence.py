@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.models.pure import recurrence
+from kerasdist.models.pure.layers import recurrence
 
 CASES = [
     {},
