@@ -1,6 +1,7 @@
 """The files around the package agree with each other: settings, CI, the sdist, the version."""
 
 import itertools
+import os
 import re
 import subprocess
 import tomllib
@@ -82,6 +83,12 @@ def test_the_commands_of_a_script_are_in_contributing(script):
     assert len(commands) >= 3
     for command in commands:
         assert f"`{command.removesuffix(' .')}`" in guide
+
+
+@pytest.mark.parametrize("script", ["matrix", "package", "release"])
+def test_a_script_is_in_contributing(script):
+    assert f".ci/{script}" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert os.access(ROOT / ".ci" / script, os.X_OK)
 
 
 def test_the_citation_has_the_version_of_the_package():
