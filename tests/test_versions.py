@@ -53,7 +53,7 @@ def test_another_python_is_refused(version):
 
 
 def test_windows_is_refused_with_what_is_missing():
-    with pytest.raises(KerasdistError, match="`fcntl`.*WSL 2"):
+    with pytest.raises(KerasdistError, match=r"`fcntl`.*WSL 2"):
         refuse(system="win32")
 
 
