@@ -12,7 +12,7 @@ from kerasdist import versions
 from kerasdist.errors import KerasdistError
 from kerasdist.versions import KERAS, PYTHON, TENSORFLOW
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def refuse(system="linux", python="3.11.7", **found):
