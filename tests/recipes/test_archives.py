@@ -40,7 +40,7 @@ def test_links_are_refused(tmp_path):
 
 def test_a_damaged_archive_says_so(tmp_path):
     whole = make_tar({"big": bytes(range(256)) * 4000})
-    with pytest.raises(BadArchiveError, match="EOFError|ReadError"):
+    with pytest.raises(BadArchiveError, match=r"EOFError|ReadError"):
         unpacked(tmp_path, whole[: len(whole) // 2])
 
 
