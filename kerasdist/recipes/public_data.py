@@ -125,6 +125,8 @@ class PublicData:
             folder = archive.find(self.find_files)
             if folder is not None:
                 return ("files", folder), None
+        # A TFDS that misses a package of its own is as good as none.
+        with_tfds = with_tfds and (source == "tfds" or _why_no_tfds() is None)
         folder, reason = _download(self, with_tfds)
         if folder is None:
             return None, reason
@@ -175,13 +177,14 @@ class PublicData:
 
     def read_prepared(self, folder: Path, split: str, *, whole: bool = True) -> Any:
         """Reads a split: a dict of arrays, or with `whole=False` a list with a dict per example."""
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
+        missing = _why_no_tfds()
+        if missing is not None:
             raise KerasdistError(
-                f"Received the prepared TFDS folder {str(folder)!r}, but TFDS is not installed. "
-                f"Expected the package tensorflow-datasets. Install it with `{INSTALL_TFDS}`."
-            ) from error
+                f"Received the prepared TFDS folder {str(folder)!r}, but {missing}. Expected the "
+                f"package tensorflow-datasets. Install it with `{INSTALL_TFDS}`."
+            )
+        import tensorflow_datasets as tfds
+
         try:
             builder = tfds.builder_from_directory(folder)
             dataset = builder.as_dataset(
@@ -199,6 +202,17 @@ class PublicData:
 def has_tfds() -> bool:
     """Whether TFDS is installed. Does not import it."""
     return importlib.util.find_spec("tensorflow_datasets") is not None
+
+
+def _why_no_tfds() -> str | None:
+    """None if TFDS can be imported, else the reason."""
+    if not has_tfds():
+        return "TFDS is not installed"
+    try:
+        import tensorflow_datasets  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - broken installations fail in many ways
+        return f"TFDS cannot be imported ({named(error)})"
+    return None
 
 
 def default_folder() -> Path:

@@ -131,6 +131,20 @@ def test_a_prepared_folder_that_cannot_be_read_is_passed_over(server, data, tmp_
     assert data.CIFAR10.locate("auto", None)[0] == "files"
 
 
+def test_a_tfds_that_misses_a_package_is_as_good_as_none(server, data, tmp_path, monkeypatch):
+    package = tmp_path / "packages" / "tensorflow_datasets"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import a_package_that_is_not_there\n")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.delitem(sys.modules, "tensorflow_datasets")
+    assert public_data.has_tfds()
+    assert data.CIFAR10.locate("auto", None)[0] == "files"
+    recipe = kerasdist.load_recipe("cifar10", data_dir=str(prepare(tmp_path / "tfds")))
+    missing = rf"TFDS cannot be imported \(ModuleNotFoundError: .*a_package.*\).*{INSTALL}"
+    with pytest.raises(KerasdistError, match=missing):
+        recipe.build_data("train")
+
+
 @pytest.mark.parametrize("name", ["cifar10", "audio"])
 def test_the_recipes_have_checksums(name):
     part = import_part(ROOT / "recipes" / name, "data")
