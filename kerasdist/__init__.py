@@ -107,4 +107,5 @@ if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
+    import_module("kerasdist.versions").check()
     import_module("kerasdist.devices.names")

@@ -43,8 +43,8 @@ class Window:
             >>> [KERAS.includes(v) for v in ("3.13.1", "3.13.2", "3.15.9", "3.16.0rc1")]
             [False, True, True, False]
         """
-        number = number(version)
-        return number >= number(self.oldest) and number[:2] <= number(self.newest)
+        found = number(version)
+        return found >= number(self.oldest) and found[:2] <= number(self.newest)
 
 
 PYTHON = Window("Python", "3.11", "3.13", ())

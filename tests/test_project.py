@@ -1,6 +1,7 @@
 """The files around the package agree with each other: settings, CI, the sdist, the version."""
 
 import itertools
+import os
 import re
 import subprocess
 import tomllib
@@ -37,6 +38,42 @@ def test_ci_runs_the_script_that_contributors_run():
     assert 'python-version: "3.11"' in workflow
 
 
+def test_a_tag_is_tested_before_it_is_published():
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert re.findall(r"on:\n  push:\n    tags: (.*)\n", workflow) == ['["v*"]']
+    tested, published = workflow.split("  publish:\n")
+    commands = re.findall(r"run: (.*)", tested)
+    assert commands[:2] == ["bash .ci/run", "bash .ci/package --keep dist"]
+    assert "${GITHUB_REF_NAME#v}" in commands[2]  # The tag is the version of the package.
+    # The last version is the one that `python3` starts. `.ci/package` tests on both by default.
+    assert re.findall(r"^            (3\.\d+)$", tested, re.M) == ["3.13", "3.11"]
+    assert "versions=(3.11 3.13)" in (ROOT / ".ci" / "package").read_text()
+    assert "          name: packages\n          path: dist\n" in tested
+    assert published.startswith("    needs: packages\n")
+    assert "          name: packages\n          path: dist\n" in published
+    # Only the job that publishes may ask for a token, and it runs nothing of the repository.
+    assert "id-token" not in tested
+    assert "run:" not in published
+    assert "checkout" not in published
+
+
+@pytest.mark.parametrize("name", ["ci", "gpu", "release"])
+def test_workflows_may_only_read(name):
+    workflow = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
+    assert "\npermissions:\n  contents: read\njobs:" in re.sub(
+        r"concurrency:\n(  .*\n)+", "", workflow
+    )
+    assert set(re.findall(r"(.*): write", workflow)) <= {"      id-token"}
+    assert workflow.count("timeout-minutes:") == workflow.count("runs-on:")
+    for script in re.findall(r"bash (\.ci/[\w-]+)", workflow):
+        assert (ROOT / script).is_file()
+
+
+def test_every_workflow_has_a_test():
+    found = {path.stem for path in (ROOT / ".github" / "workflows").iterdir()}
+    assert found == {"ci", "gpu", "release"}
+
+
 @pytest.mark.parametrize("script", ["run", "full"])
 def test_the_commands_of_a_script_are_in_contributing(script):
     guide = (ROOT / "CONTRIBUTING.md").read_text()
@@ -46,6 +83,12 @@ def test_the_commands_of_a_script_are_in_contributing(script):
     assert len(commands) >= 3
     for command in commands:
         assert f"`{command.removesuffix(' .')}`" in guide
+
+
+@pytest.mark.parametrize("script", ["matrix", "package", "release"])
+def test_a_script_is_in_contributing(script):
+    assert f".ci/{script}" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert os.access(ROOT / ".ci" / script, os.X_OK)
 
 
 def test_the_citation_has_the_version_of_the_package():

@@ -53,7 +53,7 @@ def test_another_python_is_refused(version):
 
 
 def test_windows_is_refused_with_what_is_missing():
-    with pytest.raises(KerasdistError, match="`fcntl`.*WSL 2"):
+    with pytest.raises(KerasdistError, match=r"`fcntl`.*WSL 2"):
         refuse(system="win32")
 
 
@@ -91,7 +91,9 @@ def newer_keras(tmp_path):
     folder = tmp_path / "keras-3.99.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.99.0\n")
-    return {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    # With this variable, importing kerasdist makes logical CPUs at once.
+    others = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
+    return {**others, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
 
 
 def start(code, environment):
@@ -110,6 +112,11 @@ def test_the_first_use_of_a_name_is_refused_before_tensorflow_loads(newer_keras)
     told = start(["-c", code], newer_keras).stdout.splitlines()
     assert "Received Keras 3.99.0." in told[0]
     assert told[-1] == "False"
+
+
+def test_logical_cpus_are_not_made_before_the_check(newer_keras):
+    done = start(["-c", "import kerasdist"], {**newer_keras, "KERASDIST_LOGICAL_CPUS": "2"})
+    assert "KerasdistError: Received Keras 3.99.0." in done.stderr
 
 
 def test_a_command_is_refused_in_one_line(newer_keras):

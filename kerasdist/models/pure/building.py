@@ -10,6 +10,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.forward import call
+from kerasdist.models.pure.layers import older_layers
 from kerasdist.models.tensors.composites import is_ragged, is_sparse
 
 
@@ -27,7 +28,7 @@ def build(model: keras.Model, example: Example, *, training: bool = False) -> No
     if not (need_loss or need_metrics) and all(layer.built for layer in model._flatten_layers()):
         return
     example = Example(*(_symbolic(part) for part in vars(example).values()))
-    with model.distribute_strategy.scope():
+    with model.distribute_strategy.scope(), older_layers.patched():
         outputs = keras_backend.compute_output_spec(
             lambda *args: call(model, args, training), *example.args
         )

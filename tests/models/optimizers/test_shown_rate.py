@@ -2,12 +2,17 @@
 
 import keras
 import numpy as np
+import pytest
 
 import kerasdist
 from kerasdist.models.optimizers.shown_rate import learning_rate
 from tests.device_counts import at_most
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+
+has_multi_optimizer = pytest.mark.skipif(
+    not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras has it from 3.15 on"
+)
 
 
 def optimizer():
@@ -17,6 +22,7 @@ def optimizer():
     )
 
 
+@has_multi_optimizer
 def test_a_multi_optimizer_trains_as_in_keras():
     models = [keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]) for _ in range(2)]
     expected, found = models
@@ -29,6 +35,7 @@ def test_a_multi_optimizer_trains_as_in_keras():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@has_multi_optimizer
 def test_the_rate_is_that_of_the_first_optimizer():
     assert float(learning_rate(keras.optimizers.Adam(0.25))) == 0.25
     assert float(learning_rate(optimizer())) == np.float32(0.01)

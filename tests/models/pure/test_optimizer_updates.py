@@ -10,6 +10,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.models import pure
+from kerasdist.versions import number
 
 SCHEDULE = keras.optimizers.schedules.CosineDecay(0.05, 10)
 
@@ -128,12 +129,16 @@ def test_ten_functional_updates_are_the_bits_of_apply(name):
 def test_every_optimizer_of_keras_is_tested():
     """A new one in Keras appears here by itself, and must pass or be named."""
     known = set(PLAIN) | {"LossScaleOptimizer"} | set(pure.REFUSED_OPTIMIZERS)
-    assert {name for name, _ in _all_optimizers()} == known
-    assert len(PLAIN) >= 14
+    newer = {name for name in pure.REFUSED_OPTIMIZERS if not hasattr(keras.optimizers, name)}
+    assert {name for name, _ in _all_optimizers()} == known - newer
+    assert not newer or number(keras.__version__) < (3, 14)
+    assert len(PLAIN) >= 13
 
 
 @pytest.mark.parametrize("name", pure.REFUSED_OPTIMIZERS)
 def test_an_optimizer_that_differs_from_apply_is_refused_by_name(name, regression):
+    if not hasattr(keras.optimizers, name):
+        pytest.skip(f"this Keras has no {name}")
     model = keras.Sequential([keras.layers.Dense(2)])
     model.compile(getattr(keras.optimizers, name)(0.1), "mse")
     with pytest.raises(KerasdistError, match=rf"{name}.*Use 'adamw'"):

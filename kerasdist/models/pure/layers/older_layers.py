@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from kerasdist.models.pure.replacements import Replace
+from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.versions import number
-
 
 # A stateful layer of Keras 3.13 needs to know the size of the batch.
 NEEDS_KNOWN_BATCHES = number(keras.__version__) < (3, 14)
@@ -36,6 +36,14 @@ def _with_known_batch(keras_call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def apply(replace: Replace) -> None:
-    """Replaces what needs it while a step is traced."""
+    """Replaces what needs it while a model is built, or a step is traced."""
     if NEEDS_KNOWN_BATCHES:
         replace(keras.layers.RNN, "call", _with_known_batch(keras.layers.RNN.call))
+
+
+_REPLACED = Replacements(apply)
+
+
+def patched() -> contextlib.AbstractContextManager[None]:
+    """Inside, layers of older versions work as those of newer ones."""
+    return _REPLACED.active()
