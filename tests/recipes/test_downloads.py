@@ -132,7 +132,12 @@ def test_a_server_without_an_answer_costs_seconds(server, cache, monkeypatch):
     monkeypatch.setattr(downloads, "PROBE_SECONDS", 0.3)
     archive = server.add(TAR)
     stop = threading.Event()
-    monkeypatch.setattr(server, "process_request", lambda *_: stop.wait(20))
+
+    def be_silent(request, _):
+        stop.wait(20)
+        request.close()
+
+    monkeypatch.setattr(server, "process_request", be_silent)
     began = time.perf_counter()
     assert "did not answer in" in refused(archive, cache)
     assert time.perf_counter() - began < 5
