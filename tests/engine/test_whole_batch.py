@@ -442,6 +442,7 @@ def test_a_sum_that_call_and_loss_change_is_refused():
         fit(compiled(CountedTwice), (X, CLASSES), devices=2)
 
 
+@pytest.mark.slow
 def test_memory_falls_with_the_number_of_shards():
     path = pathlib.Path(__file__).parents[2] / "benchmarks" / "memory.py"
     spec = importlib.util.spec_from_file_location("memory", path)

@@ -11,11 +11,14 @@ import pytest
 from tests.faults import evidence, harness
 from tests.faults.strikes import CHECKPOINT, EDGE, KERASDIST, STEP, Aim, Place, Training
 
+slow = pytest.mark.slow
 # A dozen kills. The fractions are of what is left to do, the delays seconds.
 KILLS = [
-    ((1,), [Aim(STEP, 0.1), Aim(CHECKPOINT, 0.1), Aim(EDGE, 0.0)]),
+    pytest.param((1,), [Aim(STEP, 0.1), Aim(CHECKPOINT, 0.1), Aim(EDGE, 0.0)], marks=slow),
     ((1,), [Aim(CHECKPOINT, 0.2, 0.001), Aim(EDGE, 0.3, 0.02), Aim(STEP, 0.4)]),
-    ((1, 2), [Aim(EDGE, 0.1, 0.03), Aim(STEP, 0.2, 0.01), Aim(CHECKPOINT, 0.3)]),
+    pytest.param(
+        (1, 2), [Aim(EDGE, 0.1, 0.03), Aim(STEP, 0.2, 0.01), Aim(CHECKPOINT, 0.3)], marks=slow
+    ),
     ((1, 2, 4), [Aim(CHECKPOINT, 0.3), Aim(STEP, 0.1), Aim(EDGE, 0.5)]),
 ]
 
@@ -39,7 +42,7 @@ def test_a_run_killed_three_times_ends_as_the_undisturbed_one(devices, aims, tmp
     ("number", "aims"),
     [
         (signal.SIGTERM, [Aim(STEP, 0.1), Aim(EDGE, 0.3, 0.01)]),
-        (signal.SIGINT, [Aim(CHECKPOINT, 0.3)]),
+        pytest.param(signal.SIGINT, [Aim(CHECKPOINT, 0.3)], marks=slow),
     ],
 )
 def test_a_signal_saves_and_says_how_to_go_on(number, aims, tmp_path, undisturbed):

@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
+
 from tests.faults import scripts
 
 
+@pytest.mark.slow
 def test_a_script_that_is_killed_prints_what_it_prints_undisturbed(tmp_path):
     undisturbed = scripts.run_undisturbed(tmp_path / "undisturbed")
     assert len(undisturbed.weights) == 3

@@ -81,7 +81,7 @@ def check(run, process, seconds, device, words, weights):
 MEMORY, STOPPED = "is out of memory", "has stopped"
 
 
-@pytest.mark.parametrize(("device", "step"), [(1, 6), (0, 9)])
+@pytest.mark.parametrize(("device", "step"), [(1, 6), pytest.param(0, 9, marks=pytest.mark.slow)])
 def test_a_gpu_out_of_memory_is_named_and_the_run_resumes(tmp_path, weights, device, step):
     run = tmp_path / "run"
     process, seconds = train(run, fault="memory", device=device, step=step)
@@ -91,7 +91,7 @@ def test_a_gpu_out_of_memory_is_named_and_the_run_resumes(tmp_path, weights, dev
     assert "did not fit" in process.stderr
 
 
-@pytest.mark.parametrize(("device", "step"), [(1, 6), (0, 3)])
+@pytest.mark.parametrize(("device", "step"), [(1, 6), pytest.param(0, 3, marks=pytest.mark.slow)])
 def test_a_stopped_gpu_is_named_and_the_run_resumes(tmp_path, weights, device, step):
     run = tmp_path / "run"
     process, seconds = train(run, timeout=3, fault="stop", device=device, step=step)
@@ -170,7 +170,8 @@ print("fits", int(model.optimizer.iterations))
 """
 
 
-@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [1, 2])
 def test_a_caller_can_catch_it_and_train_with_smaller_batches(gpus):
     done = run_python(
         TOO_LARGE,

@@ -45,6 +45,7 @@ def on_workers(names, tmp_path, num_gpus):
     return found[0]
 
 
+@pytest.mark.slow
 def test_two_workers_with_two_gpus_each_train_the_bits_of_one_process(tmp_path):
     alone = processes.run(["-m", "tests.gpu.kinds", "mean_iou"], num_gpus=4)
     shas = set(json.loads(alone[0])["shas"].values())

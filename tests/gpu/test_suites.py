@@ -65,7 +65,7 @@ def test_gpu_tests_do_not_run_by_default(request):
 
 
 @needs_fake_gpus
-@pytest.mark.parametrize("num_gpus", [1, 2, 4])
+@pytest.mark.parametrize("num_gpus", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_some_of_the_suites_pass_on_fake_gpus(num_gpus):
     run_on_gpus(*FAST, num_fakes=num_gpus)
 

@@ -38,7 +38,9 @@ def float64():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize(
+    "devices", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("only_training", [False, True])
 @pytest.mark.usefixtures("float64")
 def test_state_that_adds_up_is_kerass(rule, devices, only_training):

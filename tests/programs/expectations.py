@@ -43,7 +43,7 @@ DRAWS = "random draws in the step"
 _PROGRAMS = [
     Program("adversarial_training", own_step=True),
     Program("anomaly_detection"),
-    Program("barlow_twins", own_step=True, quick=True),
+    Program("barlow_twins", own_step=True),
     Program("batch_norm_cnn", "one device", why="BatchNorm by shard", quick=True),
     Program("batch_norm_synchronized", quick=True),
     Program("bidirectional_masking"),

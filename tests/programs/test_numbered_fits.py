@@ -11,6 +11,8 @@ import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.programs import numbered_fits
 
+slow = pytest.mark.slow
+
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 3)).astype("float32")
 Y = (X[:, :1] > 0).astype("float32")
@@ -98,7 +100,10 @@ def test_a_finished_script_is_loaded_and_looks_the_same(start, capsys):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize(("kill_first", "kill_second"), [(7, 1), (3, None), (None, 5)])
+@pytest.mark.parametrize(
+    ("kill_first", "kill_second"),
+    [(7, 1), pytest.param(3, None, marks=slow), pytest.param(None, 5, marks=slow)],
+)
 def test_a_script_that_is_killed_ends_as_if_it_was_not(
     start, kill_first, kill_second, tmp_path, capsys
 ):
@@ -111,6 +116,7 @@ def test_a_script_that_is_killed_ends_as_if_it_was_not(
     assert "continues in" in capsys.readouterr().err
 
 
+@slow
 def test_on_one_device_it_is_the_same(start, tmp_path):
     undisturbed = start(two_fits, run_dir=tmp_path / "other", devices=1)
     with pytest.raises(Killed):

@@ -219,6 +219,7 @@ def test_the_same_bits_on_any_number_of_devices_and_one_compilation(engines):
     assert [e.train_loop.experimental_get_tracing_count() for e in engines] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_in_float64_the_same_weights_on_any_number_of_devices():
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")

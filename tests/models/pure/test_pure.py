@@ -19,6 +19,7 @@ FUTURE = "from __future__ import annotations"
 
 # Every private name in kerasdist/pure, and the test that looks after it: in this module, or in the
 # module of this folder that is named before the dot.
+_MOMENTS = "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments"
 COVERED = {
     "_value": "test_native_variables_are_behind_keras_ones",
     "_loss_tracker": "test_the_loss_tracker_is_a_mean",
@@ -45,12 +46,12 @@ COVERED = {
     "_cast_seed": "test_seeds_of_gpus_are_computed_on_the_host",
     "_is_gpu_available": "test_recurrent_layers_use_cudnn_only_outside_of_xla_and_cpus",
     "_flatten_metrics_in_order": "test_evaluate_returns_its_values_in_the_order_of_metrics",
-    "_moments": "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
-    "_compute_moments_sync": "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
+    "_moments": _MOMENTS,
+    "_compute_moments_sync": _MOMENTS,
     "_expected_batch_size": (
         "layers.test_older_layers.test_a_stateful_layer_knows_the_size_of_its_batch"
     ),
-    "_reduction_axes": "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments",
+    "_reduction_axes": _MOMENTS,
     "_assert_compile_called": "test_trainer.test_a_model_that_is_not_compiled_is_refused",
     "_maybe_init_progbar": "test_trainer.test_a_resumed_epoch_has_its_line",
     "_use_cached_eval_dataset": "test_trainer.test_kerass_fit_tells_evaluate_that_it_validates",
@@ -81,9 +82,7 @@ COVERED_IMPORTS = {
     "keras.src.backend.tensorflow.numpy": "test_signbit_is_kerass_without_int32",
     "keras.src.backend.tensorflow.random": "test_seeds_of_gpus_are_computed_on_the_host",
     "keras.src.losses.loss": "test_losses_use_the_replaced_reduction_and_scaling",
-    "keras.src.backend.tensorflow.nn": (
-        "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments"
-    ),
+    "keras.src.backend.tensorflow.nn": (_MOMENTS),
     "keras.src.optimizers.loss_scale_optimizer.LossScaleOptimizer": (
         "test_every_optimizer_applies_by_the_methods_that_steps_replace"
     ),
