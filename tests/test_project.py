@@ -109,3 +109,13 @@ def test_warnings_are_errors_and_every_excuse_has_a_reason():
     for before, line in itertools.pairwise(lines):
         if line.strip().startswith('"ignore:'):
             assert before.strip().startswith("#"), line
+
+
+def test_tfds_is_an_extra_which_the_tests_have():
+    """TFDS needs newer packages than Colab has: kerasdist alone must change none of them."""
+    project = PROJECT["project"]
+    extra = project["optional-dependencies"]["tfds"]
+    assert any(name.startswith("tensorflow-datasets") for name in extra)
+    assert set(extra) <= set(project["optional-dependencies"]["test"])
+    assert not set(extra) & set(project["dependencies"])
+    assert not any(name.startswith("tensorflow-datasets") for name in project["dependencies"])

@@ -1,4 +1,7 @@
-"""Finds a recipe's public data set: its files, a TFDS folder, or a synthetic substitute."""
+"""Finds a recipe's public data set: its files, a TFDS folder, or a synthetic substitute.
+
+TFDS (tensorflow-datasets) is optional. Without it, kerasdist downloads the original files.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasdist.errors import KerasdistError, first_line
+from kerasdist.errors import KerasdistError
+from kerasdist.recipes import downloads
+from kerasdist.recipes.downloads import PROBE_SECONDS, named
 
 SOURCES = ("auto", "files", "tfds", "synthetic")
-PROBE_SECONDS = 3.0
+INSTALL_TFDS = "pip install 'kerasdist[tfds]'"
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,13 @@ class PublicData:
         title: The common name of the data set.
         tfds: Its name in TFDS.
         version: A version that TFDS prepares, for messages.
-        url: Where to download its files.
+        url: Where to download its files: a tar or zip file.
         megabytes: The size of the download.
         files: What kind of files they are, for messages.
         find_files: A function that finds the folder of the files in or below a folder, and returns
             None if they are not there.
         synthetic: What the substitute consists of.
+        sha256: The SHA-256 of the file at `url`. Without it, only TFDS can download the data.
 
     Example:
         >>> import kerasdist
@@ -60,6 +66,7 @@ class PublicData:
     files: str
     find_files: Callable[[Path], Path | None]
     synthetic: str
+    sha256: str | None = None
 
     def locate(
         self, source: str, data_dir: str | None, *, warn: bool = True
@@ -80,16 +87,22 @@ class PublicData:
             return "synthetic", None
         if data_dir is not None:
             return self._locate_in(Path(data_dir).expanduser(), source)
+        if source == "tfds" and not has_tfds():
+            raise KerasdistError(
+                "Received `source` 'tfds', but TFDS is not installed. Expected the package "
+                f"tensorflow-datasets. Install it with `{INSTALL_TFDS}`, or leave out `source` to "
+                "use what is available."
+            )
+        found, reason = self._find_or_download(source)
+        if found is not None:
+            return found
         if source == "files":
             raise KerasdistError(
-                "Received `source` 'files' without `data_dir`. Expected the folder of "
-                f"{self.title}'s files. Unpack {self.url} and pass its folder as `data_dir`."
+                f"Received `source` 'files' without `data_dir`, but {downloads.cache_folder()} "
+                f"does not have {self.title}, and {reason}. Expected the files, or a network to "
+                f"download them from. Unpack {self.url} and pass its folder as `data_dir`, or set "
+                "`source` to synthetic."
             )
-        folder, reason = self.find_prepared(default_folder()), None
-        if folder is None:
-            folder, reason = _download(self)
-        if folder is not None:
-            return "tfds", folder
         if source == "tfds":
             raise KerasdistError(
                 f"Received `source` 'tfds', but {default_folder()} has no prepared {self.title}, "
@@ -100,6 +113,30 @@ class PublicData:
         if warn:
             _warn_synthetic(self, str(reason))
         return "synthetic", None
+
+    def _find_or_download(self, source: str) -> tuple[tuple[str, Path] | None, str | None]:
+        """The source and its folder, and None; or None and the reason."""
+        with_tfds = source != "files" and has_tfds()
+        folder = self.find_prepared(default_folder()) if with_tfds else None
+        if folder is not None:
+            return ("tfds", folder), None
+        archive = self.archive()
+        if source != "tfds" and archive is not None:
+            folder = archive.find(self.find_files)
+            if folder is not None:
+                return ("files", folder), None
+        # A TFDS that misses a package of its own is as good as none.
+        with_tfds = with_tfds and (source == "tfds" or _why_no_tfds() is None)
+        folder, reason = _download(self, with_tfds)
+        if folder is None:
+            return None, reason
+        return ("tfds" if with_tfds else "files", folder), None
+
+    def archive(self) -> downloads.Archive | None:
+        """The archive that kerasdist can download without TFDS; None without a `sha256`."""
+        if self.sha256 is None:
+            return None
+        return downloads.Archive(self.tfds, self.title, self.url, self.megabytes, self.sha256)
 
     def _locate_in(self, data_dir: Path, source: str) -> tuple[str, Path]:
         if source in ("auto", "files"):
@@ -140,14 +177,14 @@ class PublicData:
 
     def read_prepared(self, folder: Path, split: str, *, whole: bool = True) -> Any:
         """Reads a split: a dict of arrays, or with `whole=False` a list with a dict per example."""
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
+        missing = _why_no_tfds()
+        if missing is not None:
             raise KerasdistError(
-                f"Received the prepared TFDS folder {str(folder)!r}, but TFDS is not installed. "
-                "Expected the package tensorflow-datasets. Install it with `pip install "
-                "tensorflow-datasets`."
-            ) from error
+                f"Received the prepared TFDS folder {str(folder)!r}, but {missing}. Expected the "
+                f"package tensorflow-datasets. Install it with `{INSTALL_TFDS}`."
+            )
+        import tensorflow_datasets as tfds
+
         try:
             builder = tfds.builder_from_directory(folder)
             dataset = builder.as_dataset(
@@ -157,9 +194,25 @@ class PublicData:
             return found if whole else list(found)
         except Exception as error:
             raise KerasdistError(
-                f"TFDS cannot read the folder {str(folder)!r} ({_named(error)}). Expected all "
+                f"TFDS cannot read the folder {str(folder)!r} ({named(error)}). Expected all "
                 f"files of a prepared {self.title}. Remove the folder and prepare it again."
             ) from error
+
+
+def has_tfds() -> bool:
+    """Whether TFDS is installed. Does not import it."""
+    return importlib.util.find_spec("tensorflow_datasets") is not None
+
+
+def _why_no_tfds() -> str | None:
+    """None if TFDS can be imported, else the reason."""
+    if not has_tfds():
+        return "TFDS is not installed"
+    try:
+        import tensorflow_datasets  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - broken installations fail in many ways
+        return f"TFDS cannot be imported ({named(error)})"
+    return None
 
 
 def default_folder() -> Path:
@@ -182,10 +235,19 @@ def _version(folder: Path) -> list[int]:
 
 # Tries once per process: training and validation data both ask.
 @functools.cache
-def _download(data: PublicData) -> tuple[Path | None, str | None]:
-    """Downloads with TFDS: the folder and None, or None and the reason why it failed."""
-    if importlib.util.find_spec("tensorflow_datasets") is None:
-        return None, "the package tensorflow-datasets is not installed"
+def _download(data: PublicData, with_tfds: bool) -> tuple[Path | None, str | None]:
+    """The folder and None, or None and the reason why the download failed."""
+    if with_tfds:
+        return _download_with_tfds(data)
+    archive = data.archive()
+    if archive is None:
+        return None, (
+            f"{data.title} has no `sha256`, so only TFDS can download it (`{INSTALL_TFDS}`)"
+        )
+    return downloads.download(archive, data.find_files)
+
+
+def _download_with_tfds(data: PublicData) -> tuple[Path | None, str | None]:
     reason = _why_unreachable(data.url)
     if reason is not None:
         return None, reason
@@ -201,7 +263,7 @@ def _download(data: PublicData) -> tuple[Path | None, str | None]:
             builder.download_and_prepare()
     except Exception as error:  # noqa: BLE001
         # Any failed download means the same to the caller: the data is not available.
-        return None, f"the download failed ({_named(error)})"
+        return None, f"the download failed ({named(error)})"
     return Path(builder.data_dir), None
 
 
@@ -236,7 +298,3 @@ def _warn_synthetic(data: PublicData, reason: str) -> None:
     )
     bar = "!" * 80
     print(bar, *(f"!! {line}" for line in lines), bar, sep="\n", file=sys.stderr, flush=True)
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"

@@ -137,9 +137,7 @@ def test_a_data_dir_without_data_is_an_error_and_no_fallback(tmp_path, source):
             recipe.build_data("train")
 
 
-def test_files_need_a_folder_and_splits_a_name():
-    with pytest.raises(KerasdistError, match="without `data_dir`"):
-        kerasdist.load_recipe("cifar10", source="files").source()
+def test_splits_and_sources_need_a_known_name():
     with pytest.raises(KerasdistError, match="Received `split` 'test'"):
         kerasdist.load_recipe("cifar10", source="synthetic").build_data("test")
     with pytest.raises(KerasdistError, match="`source='web'`"):
@@ -162,6 +160,7 @@ def test_the_real_files_are_the_real_cifar10(shared_data):
 def no_network(tmp_path, monkeypatch, data):
     """Nothing prepared, and a server that accepts and never answers."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.setenv("KERASDIST_DATA_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     public_data._download.cache_clear()
     public_data._warn_synthetic.cache_clear()
@@ -190,6 +189,12 @@ def test_without_a_network_synthetic_data_takes_over_in_seconds_with_one_warning
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} < set(result)
     with pytest.raises(KerasdistError, match="Received `source` 'tfds'"):
         kerasdist.load_recipe("cifar10", source="tfds").source()
+
+
+def test_files_need_a_folder_or_a_network(no_network, tmp_path):
+    expected = rf"without `data_dir`, but {tmp_path}/cache does not .* {no_network} did not answer"
+    with pytest.raises(KerasdistError, match=expected):
+        kerasdist.load_recipe("cifar10", source="files").source()
 
 
 def test_asking_for_synthetic_data_is_no_reason_to_warn(no_network, capfd):

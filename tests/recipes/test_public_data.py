@@ -56,6 +56,20 @@ def test_a_prepared_folder_is_found_where_tfds_keeps_it(cifar10, monkeypatch):
     assert kerasdist.load_recipe("cifar10").source() == "tfds"
 
 
+def test_a_prepared_folder_comes_before_the_cache(cifar10, monkeypatch, tmp_path):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.setenv("KERASDIST_DATA_DIR", str(tmp_path / "cache"))
+    data = import_part(kerasdist.load_recipe("cifar10").path, "data")
+    folder = data.CIFAR10.archive().folder / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    (folder / "test_batch.bin").write_bytes(bytes(data.RECORD_BYTES))
+    # TFDS has nothing prepared, and could download it. What was downloaded already comes first.
+    assert data.CIFAR10.locate("auto", None) == ("files", folder)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(cifar10))
+    assert data.CIFAR10.locate("auto", None) == ("tfds", cifar10 / "cifar10" / "3.0.2")
+    assert data.CIFAR10.locate("files", None) == ("files", folder)
+
+
 def test_a_damaged_prepared_folder_is_named(cifar10):
     folder = cifar10 / "cifar10" / "3.0.2"
     (records,) = folder.glob("*test*record*")

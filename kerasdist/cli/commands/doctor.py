@@ -46,7 +46,7 @@ def examine() -> Iterator[Finding]:
         "writing here", str(Path.cwd()), check_writing, "Go to a folder that you can write to."
     )
     yield _package("TensorBoard", "tensorboard", "pip install tensorboard")
-    yield _package("TFDS", "tensorflow_datasets", "pip install tensorflow-datasets")
+    yield _package("TFDS", "tensorflow_datasets", "pip install 'kerasdist[tfds]'")
     for module in ("tf2onnx", "onnx", "onnxruntime"):
         yield _package(f"export to ONNX ({module})", module, "pip install 'kerasdist[onnx]'")
 
