@@ -23,9 +23,9 @@ def train(python, folder, epochs, run, devices=2):
     """Trains to `epochs`: the weights, what was printed, and the versions."""
     weights = folder / f"{run}-{epochs}-{devices}.npz"
     others = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
+    words = [str(epochs), str(folder / run), str(weights), str(devices)]
     done = subprocess.run(
-        [python, "-m", "tests.versions.training", str(epochs), str(folder / run), weights]
-        + [str(devices)],
+        [python, "-m", "tests.versions.training", *words],
         cwd=ROOT,
         env={**others, "PYTHONPATH": str(ROOT)},
         capture_output=True,
