@@ -360,7 +360,9 @@ class Draw:
         random = self._random
         optimizer = str(random.choice(["sgd", "adam", "adamw", "rmsprop", "lion", "muon"]))
         loss = str(random.choice(["mse", "mae", "huber", "log_cosh"]))
-        model.compile(optimizer, loss, metrics=["mae"])
+        # Keras 3.13 does not know it by name.
+        chosen = keras.optimizers.Muon() if optimizer == "muon" else optimizer
+        model.compile(chosen, loss, metrics=["mae"])
         return model
 
     @property

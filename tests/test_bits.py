@@ -21,6 +21,12 @@ from tests.device_counts import those_here
 from tests.layer_cases import CASES, DRAWS_A_ROUND, LEFT_OUT, Draw
 
 NUM_DRAWS = int(os.environ.get("KERASDIST_DRAWS", DRAWS_A_ROUND))
+# The quick tests train half of a round. A number that is asked for is trained, however long it takes.
+NUM_QUICK = NUM_DRAWS if "KERASDIST_DRAWS" in os.environ else DRAWS_A_ROUND // 2
+EACH_DRAW = [
+    pytest.param(number, marks=() if number < NUM_QUICK else pytest.mark.slow)
+    for number in range(NUM_DRAWS)
+]
 # Draws of each round that two workers repeat.
 WORKERS_EACH = 4 if NUM_DRAWS <= DRAWS_A_ROUND else 12
 
@@ -44,7 +50,7 @@ def test_every_activation_is_drawn():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("number", range(NUM_DRAWS))
+@pytest.mark.parametrize("number", EACH_DRAW)
 def test_drawn_models_have_the_same_bits_on_1_2_and_4_devices(number):
     draw = Draw(number)
     one = draw.train(1)
@@ -72,6 +78,7 @@ def results(process):
     return {int(number): json.loads(text) for _, number, text in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", range(-(-NUM_DRAWS // DRAWS_A_ROUND)))
 def test_drawn_models_have_the_same_bits_on_two_workers(rounds):
     first = rounds * DRAWS_A_ROUND

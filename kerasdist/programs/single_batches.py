@@ -97,7 +97,7 @@ class SingleBatches:
         """One training step. Returns the loss and the metrics of the batch."""
         with self._compiled(model, batch, "train") as compiled:
             engine = compiled.engine
-            reset_metrics(engine)
+            self._reset(engine)
             outcome = engine.train(self._fed(compiled, batch), 1)
             if outcome.status == NOT_FINITE:
                 self._refuse(model, outcome)
@@ -109,7 +109,7 @@ class SingleBatches:
         """The loss and the metrics of one batch."""
         with self._compiled(model, batch, "test") as compiled:
             engine = compiled.engine
-            reset_metrics(engine)
+            self._reset(engine)
             engine.draws.begin()
             engine.test(self._fed(compiled, batch), 1)
             logs = metric_results(engine, "test_step")
@@ -125,6 +125,10 @@ class SingleBatches:
             found = compiled.engine.predict(own)
             compiled.engine.state.write_back("trainable", "other")
             return found
+
+    def _reset(self, engine: Engine) -> None:
+        if pure.RESETS_FOR_EACH_BATCH:
+            reset_metrics(engine)
 
     def _fed(self, compiled: _Compiled, batch: Any) -> Any:
         if compiled.queue is None:

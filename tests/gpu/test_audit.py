@@ -36,6 +36,7 @@ def audit(tmp_path, *arguments):
     return found
 
 
+@pytest.mark.slow
 def test_the_step_has_no_operations_of_kerasdist_without_a_gpu_kernel(tmp_path):
     found = audit(tmp_path, "--models", *QUICK)
     assert len(found["runs"]) == len(QUICK) * 3

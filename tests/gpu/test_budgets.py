@@ -32,7 +32,8 @@ def test_a_step_keeps_to_its_budget(kind, count):
         assert max(found["peaks"]) <= max(of_keras["peaks"])
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=slow)])
+@slow
+@pytest.mark.parametrize("count", [2, 4])
 def test_deterministic_steps_move_no_more(count):
     found = budgets.measure("kerasdist", count, "deep", deterministic=True)
     assert found["to_device"] <= 1.05

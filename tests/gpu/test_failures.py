@@ -189,6 +189,7 @@ def test_a_caller_can_catch_it_and_train_with_smaller_batches(gpus):
     ]
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit_at_all_is_told_on_the_command_line(tmp_path):
     """Before the first step, when the state is copied to the second GPU."""
     code = (

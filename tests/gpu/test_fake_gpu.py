@@ -67,7 +67,7 @@ print(json.dumps([value, copy.end - copy.begin, kernel.begin - copy.end]))
     assert waited >= 0
 
 
-@pytest.mark.parametrize("by", ["environment", "order"])
+@pytest.mark.parametrize("by", ["environment", pytest.param("order", marks=pytest.mark.slow)])
 def test_memory_is_limited_on_one_device(by):
     more = {"KERASDIST_FAKE_GPU_MB_1": "50"} if by == "environment" else {}
     found = processes.result(

@@ -15,6 +15,7 @@ NOT_ON_FAKE_GPUS = ["TF32", "NCCL", "XLA", "cuDNN", "memory limit"]
 
 
 @pytest.mark.skipif(fake_gpu.why_not() is not None, reason=str(fake_gpu.why_not()))
+@pytest.mark.slow
 def test_every_check_runs_on_fake_gpus(tmp_path):
     # Python imports it when it starts: the processes of the checks have fake GPUs, too.
     (tmp_path / "sitecustomize.py").write_text("from tests.gpu import fake_gpu\nfake_gpu.load()\n")

@@ -36,7 +36,8 @@ print(json.dumps([(used() - before) / COUNT, first, last]))
 """
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10, 50])
 def test_a_fit_with_copies_of_the_state_gives_its_memory_back(count):
     per_fit, first, last = processes.result(FITS.replace("COUNT", str(count)), num_gpus=2)
     # What the process holds goes up and down by 30 MB. The leak that was there had 20 MB per fit.

@@ -806,7 +806,8 @@ def test_nan_may_be_a_warning(form):
     fit(expected, data, epochs=2, allow_nan=True)
     with pytest.warns(UserWarning, match=told) as caught:
         fit(model, data, epochs=2, allow_nan="warn")
-    assert len(caught) == 1
+    # Older versions of NumPy and TensorFlow add warnings of their own.
+    assert len([found for found in caught if "has NaN" in str(found.message)]) == 1
     assert_same_weights(model, expected, 0)
     with pytest.warns(UserWarning, match=told):
         kerasdist.evaluate(model, data, allow_nan="warn")

@@ -60,6 +60,7 @@ from kerasdist.models.pure.steps.tf_random import rows_like
 from kerasdist.models.pure.trainer import (
     IN_FIT,
     METHODS,
+    RESETS_FOR_EACH_BATCH,
     EpochLines,
     check_compiled,
     class_weights,
@@ -84,6 +85,7 @@ __all__ = [
     "IN_FIT",
     "METHODS",
     "REFUSED_OPTIMIZERS",
+    "RESETS_FOR_EACH_BATCH",
     "Call",
     "Draws",
     "EpochLines",

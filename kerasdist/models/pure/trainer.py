@@ -8,7 +8,13 @@ from typing import Any
 import keras
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from kerasdist.versions import number
+
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+
+# From Keras 3.15 on, `train_on_batch` and `test_on_batch` give the metrics of their batch alone.
+# Before, they give those of all batches since the last `model.reset_metrics()`.
+RESETS_FOR_EACH_BATCH = number(keras.__version__) >= (3, 15)
 
 # The option by which Keras's `fit` tells the model's `evaluate` that it validates.
 IN_FIT = "_use_cached_eval_dataset"
