@@ -2,7 +2,7 @@
 
 Each draw is a model of three layers with their activations (`layer_cases`). A round of draws has
 every layer once; float32 and mixed_bfloat16 take turns. `KERASDIST_DRAWS=400 python -m pytest -n 2
-tests/test_bits.py` draws more.
+-m '' tests/test_bits.py` draws more.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.device_counts import those_here
 from tests.layer_cases import CASES, DRAWS_A_ROUND, LEFT_OUT, Draw
 
 NUM_DRAWS = int(os.environ.get("KERASDIST_DRAWS", DRAWS_A_ROUND))
-# The quick tests train half of a round. A number that is asked for is trained, however long it takes.
+# The quick tests train half of a round. A number that is asked for is trained in full.
 NUM_QUICK = NUM_DRAWS if "KERASDIST_DRAWS" in os.environ else DRAWS_A_ROUND // 2
 EACH_DRAW = [
     pytest.param(number, marks=() if number < NUM_QUICK else pytest.mark.slow)
