@@ -67,24 +67,28 @@ def installed(window: Window) -> str | None:
 @functools.cache
 def check() -> None:
     """Refuses a system, a Python, a TensorFlow or a Keras that kerasdist was not tested with."""
+    check_system(sys.platform)
     if os.environ.get(ANY) != "1":
-        refuse_others(sys.platform, ".".join(map(str, sys.version_info[:3])), installed)
+        refuse_others(".".join(map(str, sys.version_info[:3])), installed)
 
 
-def refuse_others(system: str, python: str, version_of: Callable[[Window], str | None]) -> None:
-    """Raises a KerasdistError that names what does not fit, and what to install.
-
-    Args:
-        system: `sys.platform`.
-        python: The version of Python.
-        version_of: Gives the installed version of TensorFlow and of Keras.
-    """
+def check_system(system: str) -> None:
+    """Refuses Windows, given `sys.platform`. Comes before modules that need `fcntl`."""
     if system == "win32":
         raise KerasdistError(
             "kerasdist does not run on Windows: it locks the folder of a run with `fcntl`, which "
             "Windows does not have, and TensorFlow has no GPUs there. Use WSL 2 (Linux inside "
             "Windows), where TensorFlow finds the GPU."
         )
+
+
+def refuse_others(python: str, version_of: Callable[[Window], str | None]) -> None:
+    """Raises a KerasdistError that names what does not fit, and what to install.
+
+    Args:
+        python: The version of Python.
+        version_of: Gives the installed version of TensorFlow and of Keras.
+    """
     found = [(PYTHON, python), *((w, version_of(w)) for w in (TENSORFLOW, KERAS))]
     for window, version in found:
         # A package that is not found may be installed in another way: its import says what is

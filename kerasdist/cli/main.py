@@ -65,6 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         # Only these use several workers. TensorFlow would wait for them.
         os.environ.pop("TF_CONFIG", None)
     try:
+        versions.check_system(sys.platform)
         return _command(name)(rest)
     except DivergedError as error:
         return _fail(error, DIVERGED, debug)

@@ -1,4 +1,4 @@
-"""A run goes on with other versions of TensorFlow and Keras, says so, and ends the same.
+"""A run can be resumed with other versions. It names them, and its weights agree.
 
 Needs a second environment: `KERASDIST_OTHER_PYTHON` is its Python. `.ci/run` has one with the
 oldest versions.

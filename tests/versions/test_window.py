@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from kerasdist import versions
+from kerasdist.cli import main
 from kerasdist.errors import KerasdistError
 from kerasdist.versions import KERAS, PYTHON, TENSORFLOW
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def refuse(system="linux", python="3.11.7", **found):
+def refuse(python="3.11.7", **found):
     installed = {"TensorFlow": "2.21.0", "Keras": "3.15.1", **found}
-    versions.refuse_others(system, python, lambda window: installed[window.title])
+    versions.refuse_others(python, lambda window: installed[window.title])
 
 
 @pytest.mark.parametrize("keras", ["3.13.2", "3.14.0", "3.14.1", "3.15.0", "3.15.99"])
@@ -54,7 +55,13 @@ def test_another_python_is_refused(version):
 
 def test_windows_is_refused_with_what_is_missing():
     with pytest.raises(KerasdistError, match=r"`fcntl`.*WSL 2"):
-        refuse(system="win32")
+        versions.check_system("win32")
+
+
+def test_on_windows_a_command_is_refused_before_it_needs_fcntl(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main.main(["fit", "cifar10"]) == 2
+    assert capsys.readouterr().err.startswith("kerasdist: kerasdist does not run on Windows")
 
 
 def test_a_package_that_is_not_found_is_left_to_its_import():
