@@ -19,7 +19,7 @@ RUN if ! python3 -c 'import ensurepip'; then \
         && rm -rf /var/lib/apt/lists/*; \
     fi
 
-COPY pyproject.toml README.md LICENSE /source/
+COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY kerasdist /source/kerasdist
 COPY recipes /source/recipes
 COPY templates /source/templates

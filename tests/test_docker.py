@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import hatch_build
 import kerasdist
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +48,7 @@ def test_everything_that_is_copied_exists_and_is_let_through():
 
 def test_everything_that_the_wheel_needs_is_copied():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", PROJECT["project"]["readme"]}
+    needed = {"pyproject.toml", "hatch_build.py", hatch_build.README}
     needed |= {*PROJECT["project"]["license-files"], *wheel["packages"], *wheel["force-include"]}
     assert {source for source, _ in copied()} == needed
 
