@@ -80,11 +80,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        import_module("kerasdist.versions").check()
-        return getattr(import_module(f"kerasdist.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'kerasdist' has no attribute {name!r}")
+if not TYPE_CHECKING:  # A type checker that sees `__getattr__` accepts misspelled names.
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            import_module("kerasdist.versions").check()
+            return getattr(import_module(f"kerasdist.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'kerasdist' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
