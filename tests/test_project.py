@@ -57,13 +57,39 @@ def test_a_tag_is_tested_before_it_is_published():
     assert "checkout" not in published
 
 
-@pytest.mark.parametrize("name", ["ci", "gpu", "release"])
+def test_the_site_is_built_before_it_is_published():
+    workflow = (ROOT / ".github" / "workflows" / "site.yml").read_text()
+    assert re.findall(r"on:\n  push:\n    branches: (.*)\n", workflow) == ["[main]"]
+    built, published = workflow.split("  publish:\n")
+    assert re.findall(r"run: (bash .*)", built) == ["bash .ci/site site"]
+    assert "path: site\n" in built
+    assert published.startswith("    needs: build\n")
+    # Only the job that publishes may write, and it runs nothing of the repository.
+    assert ": write" not in built
+    assert "run:" not in published
+    assert "checkout" not in published
+
+
+@pytest.mark.parametrize("name", ["release", "site"])
+def test_what_is_published_links_to_the_repository_that_publishes_it(name):
+    workflow = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
+    (check,) = re.findall(r"run: (grep .*)", workflow)
+    repository = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    server, owner, project = repository.rsplit("/", 2)
+    for place, code in ((f"{owner}/{project}", 0), (f"someone/{project}", 1)):
+        address = {"GITHUB_SERVER_URL": server, "GITHUB_REPOSITORY": place}
+        done = subprocess.run(["bash", "-c", check], cwd=ROOT, env={**os.environ, **address})
+        assert done.returncode == code, place
+
+
+@pytest.mark.parametrize("name", ["ci", "gpu", "release", "site"])
 def test_workflows_may_only_read(name):
     workflow = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
     assert "\npermissions:\n  contents: read\njobs:" in re.sub(
         r"concurrency:\n(  .*\n)+", "", workflow
     )
-    assert set(re.findall(r"(.*): write", workflow)) <= {"      id-token"}
+    may_write = {"      id-token"} | ({"      pages"} if name == "site" else set())
+    assert set(re.findall(r"(.*): write", workflow)) <= may_write
     assert workflow.count("timeout-minutes:") == workflow.count("runs-on:")
     for script in re.findall(r"bash (\.ci/[\w-]+)", workflow):
         assert (ROOT / script).is_file()
@@ -71,7 +97,7 @@ def test_workflows_may_only_read(name):
 
 def test_every_workflow_has_a_test():
     found = {path.stem for path in (ROOT / ".github" / "workflows").iterdir()}
-    assert found == {"ci", "gpu", "release"}
+    assert found == {"ci", "gpu", "release", "site"}
 
 
 @pytest.mark.parametrize("script", ["run", "full"])
@@ -85,7 +111,7 @@ def test_the_commands_of_a_script_are_in_contributing(script):
         assert f"`{command.removesuffix(' .')}`" in guide
 
 
-@pytest.mark.parametrize("script", ["matrix", "package", "release"])
+@pytest.mark.parametrize("script", ["matrix", "package", "release", "site"])
 def test_a_script_is_in_contributing(script):
     assert f".ci/{script}" in (ROOT / "CONTRIBUTING.md").read_text()
     assert os.access(ROOT / ".ci" / script, os.X_OK)
@@ -119,3 +145,9 @@ def test_tfds_is_an_extra_which_the_tests_have():
     assert set(extra) <= set(project["optional-dependencies"]["test"])
     assert not set(extra) & set(project["dependencies"])
     assert not any(name.startswith("tensorflow-datasets") for name in project["dependencies"])
+
+
+def test_the_tests_have_what_the_site_needs():
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras["docs"]) <= set(extras["test"])
+    assert not set(extras["docs"]) & set(PROJECT["project"]["dependencies"])

@@ -1,0 +1,169 @@
+"""What mkdocs needs to make the site of this repository; mkdocs.yml names this file.
+
+The pages of docs/ are also read on GitHub, so they link to files of the repository. Here such a
+link becomes a link to the page that the site makes of the file, or the file's address on GitHub.
+"""
+
+import ast
+import base64
+import html
+import importlib.util
+import json
+import posixpath
+import re
+import tomllib
+from pathlib import Path
+
+import griffe
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+REPOSITORY = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+
+spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+hatch_build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hatch_build)
+
+# Files outside of docs/ that are pages of the site.
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/RESULTS.md": "benchmarks.md",
+    "notebooks/quickstart.ipynb": "notebooks/quickstart.md",
+    "notebooks/from_tf1_towers.ipynb": "notebooks/from_tf1_towers.md",
+    "recipes/audio/README.md": "recipes/audio.md",
+    "recipes/cifar10/README.md": "recipes/cifar10.md",
+}
+FILES = {page: file for file, page in PAGES.items()}
+
+# The reference, in the order in which people need the names.
+REFERENCE = {
+    "Train, evaluate and predict": ["fit", "evaluate", "predict", "load"],
+    "Keras programs, unchanged": ["enable", "disable", "is_chief"],
+    "Devices": ["list_devices", "logical_cpus"],
+    "Models and data": ["Model", "Sequences", "read_provider", "SmoothedCrossentropy"],
+    "Optimizers and schedules": ["optimizer", "schedule", "count_steps", "OptimizerConfig"],
+    "Recipes": ["load_recipe", "Recipe", "PublicData"],
+    "Errors": ["KerasdistError", "DivergedError", "InexactLossError"],
+}
+# What the signatures name: the kinds of arguments.
+KINDS = ["ModelLike", "DataLike", "DeviceLike", "CallbackLike", "PathLike"]
+KINDS_MODULE = "kerasdist.training.options"
+
+
+def on_config(config):
+    config.site_url = hatch_build.site(REPOSITORY)
+    config.extra["social"] = [
+        {"icon": "fontawesome/brands/github", "link": REPOSITORY, "name": "The repository"}
+    ]
+    return config
+
+
+def on_files(files, config):
+    files.append(File.generated(config, "api.md", content=reference()))
+    for file, page in PAGES.items():
+        text = (ROOT / file).read_text()
+        if file.endswith(".ipynb"):
+            text, pictures = from_notebook(json.loads(text), Path(page).stem)
+            for name, content in pictures.items():
+                picture = posixpath.join(posixpath.dirname(page), name)
+                files.append(File.generated(config, picture, content=content))
+        if page == "index.md":  # Its navigation is the tabs alone.
+            text = f"---\nhide: [navigation]\n---\n{text}"
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    own = page.file.src_uri
+    folder = posixpath.dirname(FILES.get(own, f"docs/{own}"))
+
+    def change(target):
+        name, _, anchor = target.partition("#")
+        file = posixpath.normpath(posixpath.join(folder, name))
+        if file.startswith("docs/"):
+            found = file.removeprefix("docs/")
+        elif file in PAGES:
+            found = PAGES[file]
+        elif own in FILES and files.get_file_from_path(posixpath.join(own, "..", name)):
+            return target  # A picture of a notebook.
+        elif (ROOT / file).exists():
+            return hatch_build.address(REPOSITORY, "main", file + (f"#{anchor}" if anchor else ""))
+        else:
+            return target  # mkdocs says that it leads nowhere.
+        found = posixpath.relpath(found, posixpath.dirname(own) or ".")
+        return found + (f"#{anchor}" if anchor else "")
+
+    text = hatch_build.rewrite(markdown, change)
+    # The name of a file is a good text for a link on GitHub. Here pages have names without ".md".
+    return re.sub(r"\[(?:[\w.-]+/)*([\w-]+)\.(?:md|ipynb)\]\(", r"[\1](", text)
+
+
+class Docstrings(griffe.Extension):
+    """What griffe does not know about the docstrings of this package."""
+
+    def on_instance(self, *, obj, **_):
+        """The `>>>` lines below "Example:" are code. griffe knows only the plural."""
+        if obj.docstring:
+            text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
+            obj.docstring.value = text
+
+    def on_attribute_instance(self, *, attr, **_):
+        """A setting's meaning is its help text: `_setting(default, "help")`."""
+        value = attr.value
+        if isinstance(value, griffe.ExprCall) and value.canonical_name == "_setting":
+            text = ast.literal_eval(str(value.arguments[1]))
+            attr.docstring = griffe.Docstring(text[0].upper() + text[1:] + ".", parent=attr)
+            attr.value = value.arguments[0]
+
+
+def on_page_content(content, page, config, files):
+    """Docstrings name pages as `docs/data.md`: in the reference these are links."""
+    if page.file.src_uri != "api.md":
+        return content
+    return re.sub(r"\bdocs/([\w-]+)\.md\b", r'<a href="\1.html">\1</a>', content)
+
+
+def reference():
+    """A page with every public name. mkdocstrings reads the code without importing it."""
+    tree = ast.parse((ROOT / "kerasdist" / "__init__.py").read_text())
+    (public,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    shown = [name for names in REFERENCE.values() for name in names]
+    if sorted(shown) != sorted(set(public) - {"__version__"}):
+        difference = sorted(set(shown) ^ (set(public) - {"__version__"}))
+        raise PluginError(f"REFERENCE of .ci/site_hooks.py and __all__ differ: {difference}")
+    lines = ["# Python reference", "", "Every public name of kerasdist, as its docstring says it."]
+    for title, names in REFERENCE.items():
+        lines += ["", f"## {title}", ""]
+        lines += [line for name in names for line in (f"::: kerasdist.{name}", "")]
+    lines += ["## Kinds of arguments", "", "The types that the signatures above name.", ""]
+    lines += [line for name in KINDS for line in (f"::: {KINDS_MODULE}.{name}", "")]
+    return "\n".join(lines)
+
+
+def from_notebook(notebook, stem):
+    """`(markdown, {name: picture})` of a notebook with its outputs."""
+    parts, pictures = [], {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            if "image/png" in data:
+                name = f"{stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(data["image/png"]))
+                parts.append(f"![Output of the cell]({name})")
+            elif text := "".join(data["text/plain"]).strip():
+                parts.append(f'<pre class="output">{html.escape(text)}</pre>')
+    return "\n\n".join(parts) + "\n", pictures
