@@ -113,12 +113,14 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = text
 
     def on_attribute_instance(self, *, attr, **_):
-        """A setting's meaning is its help text: `_setting(default, "help")`."""
+        """A setting has its meaning in its value, `_setting(default, "meaning")`, for `--help`."""
         value = attr.value
         if isinstance(value, griffe.ExprCall) and value.canonical_name == "_setting":
-            text = ast.literal_eval(str(value.arguments[1]))
-            attr.docstring = griffe.Docstring(text[0].upper() + text[1:] + ".", parent=attr)
-            attr.value = value.arguments[0]
+            attr.value, meaning = value.arguments[:2]
+            text, examples, rest = attr.parent.docstring.value.partition("Examples:\n")
+            text = text if "Attributes:\n" in text else f"{text}Attributes:\n\n"
+            text = f"{text.rstrip()}\n    {attr.name}: {ast.literal_eval(str(meaning))}.\n\n"
+            attr.parent.docstring.value = text + examples + rest
 
 
 def on_page_content(content, page, config, files):

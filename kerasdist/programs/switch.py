@@ -51,7 +51,7 @@ def enable(
 
     So do `train_on_batch`, `test_on_batch` and `predict_on_batch`. All their arguments keep Keras's
     meaning. Models made before are covered, too. A second call replaces the options. As a `with`
-    block, it counts until the end of the block. See docs/programs.md.
+    block, it ends with the block. See docs/programs.md.
 
     Args:
         devices: As in `kerasdist.fit`.
