@@ -69,6 +69,7 @@ def on_files(files, config):
         text = (ROOT / file).read_text()
         if file.endswith(".ipynb"):
             text, pictures = from_notebook(json.loads(text), Path(page).stem)
+            text += f"\n[The notebook itself]({hatch_build.address(REPOSITORY, 'main', file)})\n"
             for name, content in pictures.items():
                 picture = posixpath.join(posixpath.dirname(page), name)
                 files.append(File.generated(config, picture, content=content))
