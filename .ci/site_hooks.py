@@ -100,9 +100,24 @@ def on_page_markdown(markdown, page, config, files):
         found = posixpath.relpath(found, posixpath.dirname(own) or ".")
         return found + (f"#{anchor}" if anchor else "")
 
-    text = hatch_build.rewrite(markdown, change)
+    text = before_lists(hatch_build.rewrite(markdown, change))
     # The name of a file is a good text for a link on GitHub. Here pages have names without ".md".
     return re.sub(r"\[(?:[\w.-]+/)*([\w-]+)\.(?:md|ipynb)\]\(", r"[\1](", text)
+
+
+def before_lists(text):
+    """Adds the blank line between a paragraph and a list that GitHub does not need."""
+    lines, fence, previous = [], None, ""
+    for line in text.splitlines():
+        mark = re.match(r"`{3,}|~{3,}", line)
+        if mark and fence in (None, mark[0]):
+            fence = None if fence else mark[0]
+        starts = fence is None and re.match(r"(?:[-*]|1\.) ", line)
+        if starts and previous and not re.match(r"[-*\s]|\d+\.", previous):
+            lines.append("")
+        lines.append(line)
+        previous = line
+    return "\n".join(lines) + "\n"
 
 
 class Docstrings(griffe.Extension):
