@@ -17,7 +17,7 @@ PICTURES = {".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp"}
 LINK_OR_CODE = re.compile(
     r"^[ ]{0,3}(?P<fence>`{3,}|~{3,}).*?^[ ]{0,3}(?P=fence)[ ]*$"
     r"|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
-    r"|(?P<before>\]\(|^\[(?!\^)[^\]]+\]:[ ]+|\b(?:href|src|srcset)=\")(?P<target>[^)\s\"]+)",
+    r"|(?P<before>\]\(|^\[(?!\^)[^\]]+\]:[ ]+|\b(?:href|src|srcset)=\")(?P<target>[^)\s\"<]+)",
     re.MULTILINE | re.DOTALL,
 )
 
