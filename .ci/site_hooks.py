@@ -91,12 +91,10 @@ def on_page_markdown(markdown, page, config, files):
             found = file.removeprefix("docs/")
         elif file in PAGES:
             found = PAGES[file]
-        elif own in FILES and files.get_file_from_path(posixpath.join(own, "..", name)):
-            return target  # A picture of a notebook.
         elif (ROOT / file).exists():
             return hatch_build.address(REPOSITORY, "main", file + (f"#{anchor}" if anchor else ""))
         else:
-            return target  # mkdocs says that it leads nowhere.
+            return target  # A picture of a notebook; mkdocs says if a link leads nowhere.
         found = posixpath.relpath(found, posixpath.dirname(own) or ".")
         return found + (f"#{anchor}" if anchor else "")
 
