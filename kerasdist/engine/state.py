@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement, fetched
+from kerasdist.engine.compiled.random_seeds import OfStep, Seed
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
 from kerasdist.engine.transfer import copies
@@ -68,13 +69,14 @@ class Start:
     stored: Values
     trainable: Tensors
     step: tf.Tensor
+    seeds: OfStep
     optimizer: Tensors = ()
     scale: tf.Tensor | None = None
     copy: int = 0
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(self.trainable, self.stored["other"], self.step, self.scale)
+        return Inputs(self.trainable, self.stored["other"], self.seeds, self.scale)
 
 
 class State:
@@ -92,10 +94,11 @@ class State:
         roles: pure.Parts,
         placement: Placement,
         *,
+        seed: Seed,
         with_ema: bool,
         joined: pure.Joined | None = None,
     ):
-        self._model, self._roles, self._placement = model, roles, placement
+        self._model, self._roles, self._placement, self._seed = model, roles, placement, seed
         self._devices = placement.devices if placement.has_copies else placement.devices[:1]
         self._owners = {role: roles.natives(role) for role in ROLES}
         self._groups = {
@@ -112,11 +115,15 @@ class State:
         self._owners["ema"] = self._owners["trainable"] if with_ema else []
         self._groups["ema"] = self._groups["trainable"] if with_ema else []
         if joined:
-            self.refresh()
-            self._put("ema", self._owners["ema"])
+            self.begin()
         if placement.workers is not None:
             _, arrays = placement.workers.arrays_of_chief(None, self.snapshot())
             self.restore(arrays)
+
+    def begin(self) -> None:
+        """Takes the values of the caller's variables, and begins new averages with them."""
+        self.refresh()
+        self._put("ema", self._owners["ema"])
 
     @cached_property
     def counters(self) -> Counters:
@@ -184,21 +191,24 @@ class State:
         trainable = self.apart("trainable", stored["trainable"])
         optimizer = self.apart("optimizer", stored["optimizer"])
         step = tf.cast(optimizer[self.counters.updates], tf.int64)
-        return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer), copy)
+        seeds, scale = self._seed.of_step(step), self.counters.scale(optimizer)
+        return Start(stored, trainable, step, seeds, optimizer, scale, copy)
 
     def start_own(self, stored: Values, copy: int = 0) -> Start:
         """What a `train_step` of the model's class starts from. It counts its steps itself."""
         counter = pure.step_counter(self._model)
         place = next(i for i, v in enumerate(self._roles.other) if v is counter)
         trainable, number = list(stored["trainable"]), stored["other"][place]
-        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
+        seeds = self._seed.of_step(number)
+        return Start(stored, trainable, number, seeds, stored["optimizer"], copy=copy)
 
     def start_without_update(
         self, stored: Values, copy: int = 0, *, number: tf.Tensor, use_ema: bool = False
     ) -> Start:
         """What a step of an evaluation or a prediction starts from. `number` is its batch's."""
         trainable = list(self.apart("trainable", stored["ema" if use_ema else "trainable"]))
-        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
+        seeds = self._seed.of_step(number)
+        return Start(stored, trainable, number, seeds, stored["optimizer"], copy=copy)
 
     def first(self, role: str) -> Tensors:
         """The values on the first device."""
