@@ -34,15 +34,15 @@ class Kept:
 
     def take(self, kind: str, key: Hashable) -> Any | None:
         """Removes a thing and returns it, so that only one call at a time uses it."""
-        return self._things.get(kind, {}).pop(key, None)
+        things = self._things.get(kind)
+        return None if things is None else things.pop(key, None)
 
-    def give(self, kind: str, key: Hashable, thing: Any) -> None:
-        """Keeps a thing, and drops the one that was not used for the longest time."""
+    def give(self, kind: str, key: Hashable, thing: Any) -> list[Any]:
+        """Keeps a thing. Returns what it drops: the one that was not used for the longest time."""
         things = self._things.setdefault(kind, OrderedDict())
         things[key] = thing
         things.move_to_end(key)
-        while len(things) > _MOST_KEPT:
-            things.popitem(last=False)
+        return [things.popitem(last=False)[1] for _ in range(len(things) - _MOST_KEPT)]
 
     def drop_if_compiled_again(self, model: keras.Model) -> None:
         """Frees what an earlier `compile` led to."""
