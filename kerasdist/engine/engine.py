@@ -199,7 +199,7 @@ class Engine:
         self._own.last_logs.clear()
 
     def close(self) -> None:
-        """Frees what waits on GPUs for the next step: batches, and copies of the state."""
+        """Frees batches that wait on GPUs for the next step, and copies of the state."""
         self._to_train.clear()
         self._to_test.clear()
         self.state.free_copies()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement, fetched
+from kerasdist.engine.compiled.counters import Counters
 from kerasdist.engine.compiled.random_seeds import OfStep, Seed
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
@@ -25,37 +26,6 @@ Tensors = Sequence[tf.Tensor]
 # Values by role ("trainable", "ema" and so on), as the state stores them. In new values, None
 # stands for a value that did not change.
 Values = Mapping[str, Sequence[tf.Tensor | None]]
-
-
-@dataclass(frozen=True)
-class Counters:
-    """The places, among an optimizer's variables, of its number of updates and its loss scale.
-
-    A `LossScaleOptimizer` has variables for its scale and for the number of finite steps since it
-    last changed. `fixed_scale` is the `loss_scale_factor` of other optimizers.
-    """
-
-    updates: int
-    scale_and_count: tuple[int, int] | None
-    growth_steps: int | None
-    fixed_scale: float | None
-
-    @classmethod
-    def of(cls, optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> Counters:
-        inner, scale, count = pure.loss_scale(optimizer)
-        place = {id(v): i for i, v in enumerate(variables)}
-        return cls(
-            place[id(optimizer.iterations)],
-            (place[id(scale)], place[id(count)]) if scale is not None else None,
-            getattr(optimizer, "dynamic_growth_steps", None),
-            inner.loss_scale_factor,
-        )
-
-    def scale(self, values: Tensors) -> tf.Tensor | None:
-        """The factor of the loss; None if there is none."""
-        if self.scale_and_count is not None:
-            return values[self.scale_and_count[0]]
-        return None if self.fixed_scale is None else tf.constant(self.fixed_scale, tf.float64)
 
 
 @dataclass(frozen=True)
@@ -122,8 +92,8 @@ class State:
 
     def begin(self) -> None:
         """Takes the values of the caller's variables, and begins new averages with them."""
-        self.refresh()
-        self._put("ema", self._owners["ema"])
+        for role in (*ROLES, "ema"):
+            self._put(role, self._owners[role], write=copies.fill)
 
     @cached_property
     def counters(self) -> Counters:
@@ -242,10 +212,9 @@ class State:
         return self.assign(state, start)
 
     def free_copies(self) -> None:
-        """Frees the memory of the copies on devices, after a last `write_back`."""
+        """Frees the memory of copies, vectors and averages, after a last `write_back`."""
         own = {id(owner) for role in ROLES for owner in self._owners[role]}
-        if self._placement.is_gpu or self._placement.has_copies:
-            copies.free(itertools.chain.from_iterable(self._copies.values()), own)
+        copies.free(itertools.chain.from_iterable(self._copies.values()), own)
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
@@ -263,13 +232,18 @@ class State:
         for role in roles or ROLES:
             self._put(role, self._owners[role])
 
-    def _put(self, role: str, values: Sequence[Any]) -> None:
+    def _put(
+        self,
+        role: str,
+        values: Sequence[Any],
+        write: Callable[[tf.Variable, Any], object] = copies.assign,
+    ) -> None:
         for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
             own = [_local(values[i]) for i in numbers]
             value = own[0] if len(own) == 1 else np.concatenate([np.ravel(v) for v in own])
             for copy in placed:
                 if copy is not value:
-                    copy.assign(value)
+                    write(copy, value)
 
     def arrays(self, role: str) -> list[np.ndarray]:
         """The values on the first device, in the order of the model's variables."""

@@ -17,10 +17,10 @@ from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import KERAS_BATCH_SIZE, Stream, is_arrays, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
-from kerasdist.models import inspection, pure, refusals
+from kerasdist.models import pure, refusals
 from kerasdist.models.class_weights import weigh_batch, weighed_spec
 from kerasdist.models.inspection import Findings
-from kerasdist.models.memory.kept import remembered
+from kerasdist.models.memory.findings import built_for_prediction, inspected, inspected_own
 from kerasdist.models.value_checks import AllowNan, check_arrays
 from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.training.epochs.plan import Plan
@@ -155,13 +155,7 @@ class DataChecker:
         if pure.overrides(self.model, "predict_step"):
             findings = self._inspected_own(stream, "predict_step")
         else:
-            spec = stream.element_spec
-            findings = remembered(
-                self.model,
-                "findings to predict",
-                repr(spec),
-                lambda: inspection.build_for_prediction(self.model, spec),
-            )
+            findings = built_for_prediction(self.model, stream.element_spec)
         found, reason = self._verdict(stream.first_batch, findings, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
@@ -212,12 +206,7 @@ class DataChecker:
             batch = first_batch(stream, augment)
             return weigh_batch(model, batch, class_weight) if class_weight else batch
 
-        return remembered(
-            model,
-            f"findings of {method}",
-            (repr(spec), str(class_weight), self.shards),
-            lambda: inspection.inspect_own(model, method, spec, first, self.shards),
-        )
+        return inspected_own(model, method, spec, first, self.shards)
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -244,14 +233,7 @@ class DataChecker:
         if pure.overrides(model, method):
             findings = self._inspected_own(stream, method, augment, class_weight)
         else:
-            findings = remembered(
-                model,
-                f"findings to {'train' if to_train else 'test'}",
-                (repr(spec), str(class_weight)),
-                lambda: inspection.inspect(
-                    model, spec, to_train=to_train, class_weight=class_weight
-                ),
-            )
+            findings = inspected(model, spec, to_train=to_train, class_weight=class_weight)
         if stream.arrays is not None:
             check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
         return findings
