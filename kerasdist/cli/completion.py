@@ -83,6 +83,8 @@ def _candidates(before: Sequence[str], current: str) -> list[str]:
 def _values(flag: str, option: Option) -> list[str]:
     if flag == "--devices":
         return ["auto", "cpu", "cpu:2", "1", "2"]
+    if flag == "--which":
+        return ["best", "last", "final"]
     if flag == "--template":
         return list(scaffold.templates())
     return list(choices(option))

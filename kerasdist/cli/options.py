@@ -123,6 +123,9 @@ RUN_OPTIONS: Options = {
     "monitor": Option(
         str | None, None, "logged value that decides which epoch is saved as best.keras"
     ),
+    "keep_best": count_option(
+        1, "how many of the best models to keep; from 2 on, all of them are in best/", "3"
+    ),
     "patience": count_option(
         None, "stop after this many epochs without a better value of --monitor", "5"
     ),
@@ -176,6 +179,7 @@ _ONLY_FIT = {
     "save_every",
     "keep",
     "monitor",
+    "keep_best",
     "patience",
     "on_nan",
     "log_every",

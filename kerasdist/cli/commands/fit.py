@@ -40,7 +40,7 @@ from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
-_KEEPING = ("resume", "save_every", "keep", "monitor")
+_KEEPING = ("resume", "save_every", "keep", "monitor", "keep_best")
 _WATCHING = ("log_every", "profile", "log_placement")
 
 
