@@ -18,7 +18,7 @@ LEVELS = {
     "how": {"engine", "runs"},
     "what is written": {"reports", "model_files"},
     "fit, evaluate, predict": {"training"},
-    "answers, and whole programs": {"evaluation", "programs"},
+    "answers, and whole programs": {"evaluation", "finders", "programs"},
     "commands": {"cli"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(LEVELS.values()) for room in rooms}

@@ -143,16 +143,21 @@ def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
 
 
 def _fit(argv: list[str]) -> int:
+    from kerasdist.cli.finding.choice import finder
     from kerasdist.cli.fit_arguments import parse_fit
     from kerasdist.devices import cluster
     from kerasdist.runs.folder import check_usable
 
     options = parse_fit(argv)
-    if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
+    if (found := finder(options.run)) is not None:
+        name, needs_tensorflow = found
+        find = _find_with_tensorflow(name, argv) if needs_tensorflow else _find(name)
+        return int(find(options, argv))
+    if (worker := cluster.current()) is not None and cluster.REPORT not in os.environ:
         from kerasdist.devices.launcher import Start, supervise
 
         # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
-        return supervise(Start(found.timeout, found), ["fit", *argv], options.run["devices"])
+        return supervise(Start(worker.timeout, worker), ["fit", *argv], options.run["devices"])
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
     return int(_find_with_tensorflow("commands.fit:fit", argv)(options))
