@@ -40,10 +40,11 @@ def attempt(
     try:
         with steps_of(options, placement) as steps:
             size = batch_size or steps.batch_size or 0
-            rate, per_step = _speed(steps, size, seconds)
+            rate = _speed(steps, size, seconds)
     except OutOfMemoryError:
         return Trial(batch_size or 0, fits=False, note=NOTE_FULL)
-    return Trial(size, True, rate, per_step, peak(placement))
+    # Of a whole batch: the last batch of a pass is often smaller.
+    return Trial(size, True, rate, size / rate if rate else None, peak(placement))
 
 
 def num_examples(options: TrainingOptions, batch_size: int) -> int:
@@ -73,17 +74,16 @@ def memory_limit(placement: Placement) -> int | None:
     return min((limits[n] for n in placement.names if limits.get(n)), default=None)
 
 
-def _speed(steps: Steps, batch_size: int, seconds: float) -> tuple[float, float]:
-    """`(examples per second, seconds per step)`."""
+def _speed(steps: Steps, batch_size: int, seconds: float) -> float:
+    """Examples per second."""
     _timed(steps, 1, batch_size)  # Compiles.
-    rate, per_step = _timed(steps, 1, batch_size)
-    if per_step >= seconds:
-        return rate, per_step
-    count = max(1, int(seconds / _ROUNDS / per_step))
-    return max(_timed(steps, count, batch_size) for _ in range(_ROUNDS))
+    rate = _timed(steps, 1, batch_size)
+    count = int(seconds / _ROUNDS * rate / max(1, batch_size))
+    rounds = _ROUNDS if count else 0
+    return max([rate, *(_timed(steps, count, batch_size) for _ in range(rounds))])
 
 
-def _timed(steps: Steps, count: int, batch_size: int) -> tuple[float, float]:
+def _timed(steps: Steps, count: int, batch_size: int) -> float:
     began, done, examples = time.perf_counter(), 0, 0
     while done < count:
         outcome = steps.run(count - done)
@@ -94,5 +94,4 @@ def _timed(steps: Steps, count: int, batch_size: int) -> tuple[float, float]:
             done, examples = done + 1, examples + batch_size
         elif not outcome.num_steps:
             break  # The data can be read only once.
-    took = max(time.perf_counter() - began, 1e-9)
-    return examples / took, took / max(done, 1)
+    return examples / max(time.perf_counter() - began, 1e-9)

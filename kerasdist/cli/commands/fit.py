@@ -52,14 +52,10 @@ def fit(options: FitOptions) -> int:
         return _Fit(options, names, placement).run()
 
 
-def on_trial(options: FitOptions) -> tuple[TrainingOptions, list[str], str]:
-    """For the finders: a training that keeps nothing, the names of its devices, and its title."""
+def on_trial(options: FitOptions) -> tuple[TrainingOptions, str, list[str]]:
+    """For the finders: a training that keeps nothing, its title, and the names of its devices."""
     names = names_of(options.run)
-    asked = _Fit(options, names, None)
-    source = ModelSource.checked(
-        asked.job.build_model, options.run["precision"], options.run["init_from"]
-    )
-    return dataclasses.replace(asked.trial(), source=source), names, asked.job.name
+    return *_Fit(options, names, None).on_trial(), names
 
 
 class _Fit:
@@ -71,7 +67,7 @@ class _Fit:
         self._is_chief = placement is None or placement.is_chief
         self._titles = names if placement is None else list(placement.titles)
         self._reporter = self._make_reporter()
-        self.job = job = Job(options)
+        self._job = job = Job(options)
         self._data = DataSource.checked(
             job.build_data("train"),
             batch_size=self._options["batch_size"],
@@ -96,7 +92,7 @@ class _Fit:
         """Trains, and returns the exit code."""
         if self._options["dry_run"]:
             return self._try()
-        folder = folder_choice.choose(self.job, self._options) if self._is_chief else None
+        folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
         if self._is_finished(folder):
             return 0
         training = self._training(folder)
@@ -115,7 +111,7 @@ class _Fit:
         options = self._options
         init_from, keeping = options["init_from"], self._chosen(_KEEPING)
         return TrainingOptions(
-            source=ModelSource.checked(self.job.build_model, options["precision"], init_from),
+            source=ModelSource.checked(self._job.build_model, options["precision"], init_from),
             data=self._data,
             plan=self._plan(options["steps"]),
             step=StepOptions.checked(on_nan=options["on_nan"], **self._chosen(_STEP)),
@@ -133,10 +129,16 @@ class _Fit:
             ],
         )
 
-    def trial(self) -> TrainingOptions:
+    def on_trial(self) -> tuple[TrainingOptions, str]:
+        """A training from the weights that the command starts with, and its title."""
+        precision, init_from = self._options["precision"], self._options["init_from"]
+        source = ModelSource.checked(self._job.build_model, precision, init_from)
+        return dataclasses.replace(self._trial(), source=source), self._job.name
+
+    def _trial(self) -> TrainingOptions:
         """Two steps and one batch of validation. Nothing is kept."""
         return TrainingOptions(
-            source=ModelSource.checked(self.job.build_model, self._options["precision"], None),
+            source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
             data=dataclasses.replace(self._data, validation_steps=1),
             plan=self._plan(steps=2),
             step=StepOptions.checked(**self._chosen(_STEP)),
@@ -155,16 +157,16 @@ class _Fit:
         reporter = self._reporter
         where = ", ".join(self._titles)
         reporter.say(
-            f"dry run: {self.job.name} on {where}, {_described(self.job, self._data.data)}"
+            f"dry run: {self._job.name} on {where}, {_described(self._job, self._data.data)}"
         )
-        train(self.trial(), place(self._names))
+        train(self._trial(), place(self._names))
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
         return 0
 
     def _is_finished(self, folder: RunFolder | None) -> bool:
         """Whether there is nothing left to train. The chief decides and says so."""
-        is_finished = int(folder is not None and folder_choice.is_finished(self.job, folder.path))
+        is_finished = int(folder is not None and folder_choice.is_finished(self._job, folder.path))
         if self._placement is not None:
             (is_finished,) = self._placement.of_chief(is_finished)
         if is_finished and folder is not None:
@@ -176,7 +178,7 @@ class _Fit:
         return bool(is_finished)
 
     def _start(self, folder: RunFolder) -> None:
-        run, job = str(folder.path), self.job
+        run, job = str(folder.path), self._job
         worker.report(run=run)
         self._reporter.event(
             "start", run=run, name=job.name, dataset=job.source, devices=self._titles
@@ -200,7 +202,7 @@ class _Fit:
         if history.ema_weights is not None:
             history.model.set_weights(history.ema_weights)
         validation, device = self._data.validation_data, self._names[0]
-        found = examples.evaluate(history.model, validation, self.job.recipe, device)
+        found = examples.evaluate(history.model, validation, self._job.recipe, device)
         if found is not None:
             ownership.ensure(path)
             write_text(path / EVALUATION, as_json({**found, "steps": steps}))

@@ -24,7 +24,7 @@ _LINES = 10
 
 def find(options: FitOptions, argv: Sequence[str]) -> int:
     """Runs the test, and shows what it found."""
-    training, names, title = on_trial(options)
+    training, title, names = on_trial(options)
     placement, test = place(names), RateTest()
     run = options.run
     show = _Progress(test, "json" if run["json"] else "quiet" if run["quiet"] else "")

@@ -27,7 +27,7 @@ Say = Callable[[dict[str, Any]], None]
 def serve(request: dict[str, Any], say: Say) -> None:
     """Runs one trial. The arguments of the request have the batch size already."""
     try:
-        training, names, title = on_trial(parse_fit(request["argv"]))
+        training, title, names = on_trial(parse_fit(request["argv"]))
         placement = place(names)
         size = request["batch_size"]
         say(
