@@ -31,6 +31,7 @@ commands:
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
   new NAME             write a recipe to start from (--template image or audio)
+  tune RECIPE          search settings over many trials (--trials 20 --search units=16:128)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
   devices              list the devices, and which of them `--devices auto` uses
@@ -132,6 +133,13 @@ def _without_tensorflow(run: str) -> Callable[[list[str]], int]:
     return lambda argv: int(_find(run)(argv))
 
 
+def _tune(argv: list[str]) -> int:
+    """Each of its trials is a process with its own TensorFlow. This one needs none."""
+    options = _find("tune.arguments:parse_tune")(argv)
+    versions.check()
+    return int(_find("tune.command:tune")(options))
+
+
 def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
     """A command whose arguments are parsed and checked before TensorFlow is imported."""
 
@@ -187,6 +195,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": _with_tensorflow("run_options:parse_export", "commands.export:export"),
     "runs": _without_tensorflow("commands.runs:runs"),
     "new": _without_tensorflow("commands.new:new"),
+    "tune": _tune,
     "verify": _with_tensorflow("fit_arguments:parse_verify", "commands.verify:verify"),
     "bench": _with_tensorflow("fit_arguments:parse_bench", "bench.command:bench"),
     "devices": _with_tensorflow("options:parse_devices", "commands.devices:devices"),

@@ -16,6 +16,8 @@ _TOO_MUCH = 3.0
 _WIDTH = 0.03
 # The rate with the lowest loss is nearly too much: stay below this part of it.
 _BELOW_LOWEST = 1 / 3
+# A smaller part of the loss is no fall.
+_SMALL = 1e-3
 
 
 @dataclass
@@ -70,7 +72,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     Example:
         >>> rates = [10.0 ** (i / 10 - 5) for i in range(40)]
         >>> suggest(rates, [2.0 - 1.5 / (1 + (0.01 / rate) ** 2) for rate in rates])[0]
-        0.0065
+        0.01
     """
     values, curve = np.asarray(rates, float), smooth(losses)
     lowest = int(np.argmin(curve))
@@ -78,7 +80,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     noise = float(np.std(np.minimum(np.asarray(losses, float), 2 * abs(start)) - curve))
     early = slice(0, max(2, lowest))
     noise = min(noise, float(np.std(np.asarray(losses, float)[early] - curve[early])))
-    if lowest < 2 or start - curve[lowest] <= noise:
+    if lowest < 2 or start - curve[lowest] <= max(noise, _SMALL * abs(start)):
         return None, (
             "the loss did not fall at any of these rates by more than it varies from step to step"
         )
