@@ -69,7 +69,9 @@ def test_it_ends_in_time():
 
 
 def test_if_nothing_fits_that_is_an_error():
-    with pytest.raises(KerasdistError, match="batch of 2 does not fit: does not fit. Expected mem"):
+    with pytest.raises(
+        KerasdistError, match=r"batch of 2 does not fit: does not fit. Expected mem"
+    ):
         search(Device(1), start=8, least=2)
 
 

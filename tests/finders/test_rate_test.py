@@ -130,7 +130,7 @@ class TwoOptimizers(keras.Model):
 def test_two_optimizers_are_refused():
     model = TwoOptimizers()
     model.compile("sgd", "mse")
-    with pytest.raises(KerasdistError, match="model with 2 optimizers. Expected one"):
+    with pytest.raises(KerasdistError, match=r"model with 2 optimizers. Expected one"):
         kerasdist.find_learning_rate(model, X, Y, batch_size=8)
 
 
@@ -140,7 +140,9 @@ class Strange(keras.optimizers.SGD):
 
 
 def test_an_optimizer_that_cannot_be_copied_is_named():
-    with pytest.raises(KerasdistError, match="optimizer cannot be copied.* a function that builds"):
+    with pytest.raises(
+        KerasdistError, match=r"optimizer cannot be copied.* a function that builds"
+    ):
         kerasdist.find_learning_rate(quadratic(Strange(0.1, 3)), X, Y, batch_size=8)
     found = kerasdist.find_learning_rate(
         lambda: quadratic(Strange(0.1, 3)), X, Y, batch_size=8, steps=10

@@ -34,5 +34,5 @@ def test_two_trials_at_once_are_refused(given, flags):
 def test_several_workers_are_refused(monkeypatch):
     monkeypatch.setattr(cluster, "current", lambda: object())
     assert finder({"find_lr": False}) is None
-    with pytest.raises(KerasdistError, match="`--find-lr` on several workers. Expected one"):
+    with pytest.raises(KerasdistError, match=r"`--find-lr` on several workers. Expected one"):
         finder({"find_lr": True})

@@ -38,7 +38,7 @@ def test_find_lr_of_a_recipe_without_such_a_setting(tmp_path, command):
     assert found["command"] is None
     assert 1e-4 < found["suggestion"] < 1
     assert len(found["rates"]) == len(found["losses"]) == len(found["smoothed"])
-    assert learning_rate.FOLDER == Path(found["plot"]).parent
+    assert Path(found["plot"]).parent == learning_rate.FOLDER
 
 
 def test_a_trial_answers(tiny, monkeypatch):

@@ -44,7 +44,7 @@ def test_a_wrong_text_is_refused(text):
 
 
 def test_a_whole_number_needs_whole_ends():
-    with pytest.raises(KerasdistError, match="--search units=1.5:3"):
+    with pytest.raises(KerasdistError, match=r"--search units=1.5:3"):
         parse("units", "1.5:3", Option(int, 3, ""))
 
 
@@ -133,5 +133,5 @@ def test_gpus_are_dealt_to_the_jobs():
     assert shares(2, "auto", [0, 1, 2]) == ["GPU:0", "GPU:1"]
     assert shares(1, "2", [0, 1, 2]) == ["0,1"]
     assert shares(2, "1,2", [0, 1, 2]) == ["GPU:1", "GPU:2"]
-    with pytest.raises(KerasdistError, match="`--jobs 3` with 2 GPUs. Expected at most one job"):
+    with pytest.raises(KerasdistError, match=r"`--jobs 3` with 2 GPUs. Expected at most one job"):
         shares(3, "auto", [0, 1])
