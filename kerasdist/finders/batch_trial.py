@@ -49,6 +49,8 @@ def attempt(
 
 def num_examples(options: TrainingOptions, batch_size: int) -> int:
     """How many examples a pass has: no batch is larger."""
+    if options.data.batch_size is None and hasattr(options.data.data, "get_batch_data"):
+        return UNKNOWN  # A provider, which makes the batches itself.
     stream = open_stream(options.data.data, batch_size=batch_size)
     try:
         count = stream.num_examples

@@ -174,6 +174,8 @@ def _rise(model: keras.Model, *, test: RateTest, is_own: bool) -> None:
         optimizer = _copied(optimizer)
         model.optimizer = optimizer
     optimizer.learning_rate = Rising(test.lowest, test.highest, test.steps)
+    if is_own:
+        optimizer.build(model.trainable_variables)
 
 
 def _copied(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

@@ -140,7 +140,10 @@ class _Shown:
             )
         elif running:
             numbers = ", ".join(str(row.number) for row in running)
-            self._say(f"another process still runs trial {numbers}")
+            self._say(
+                f"unfinished: trial {numbers}; the same command continues what no other process "
+                "runs"
+            )
         self._table(rows)
         if first is not None:
             self._say(f"best    trial {first.number}: {self._study.monitor} {first.value:.5g}")

@@ -64,9 +64,10 @@ class _FileLock:
         return True
 
     def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        # In this order: once it is closed, another thread may have set its own.
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 def _mend(journal: Path) -> None:

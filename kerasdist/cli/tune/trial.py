@@ -33,36 +33,40 @@ _PR_SET_PDEATHSIG = 1
 class Asking(keras.callbacks.Callback):
     """Tells the study the metrics of each epoch, and stops if it says so."""
 
-    def __init__(self, source: TextIO, say: Say):
+    def __init__(self, source: TextIO, say: Say, *, hears_of_parent: bool):
         super().__init__()
         self._source, self._say = source, say
+        self._hears_of_parent = hears_of_parent
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         values = {name: finite(value) for name, value in (logs or {}).items()}
         self._say({"epoch": epoch + 1, "logs": values})
         line = self._source.readline()
         if not line:  # Nobody listens any more: the run is saved, and continued by another start.
-            os.kill(os.getpid(), signal.SIGTERM)
+            # A second signal would end the process at once, without saving.
+            if not self._hears_of_parent:
+                os.kill(os.getpid(), signal.SIGTERM)
         elif json.loads(line)["stop"]:
             self.model.stop_training = True
 
 
-def end_with(parent: int) -> None:
-    """Lets this process save and end if its parent is killed."""
+def end_with(parent: int) -> bool:
+    """Lets this process save and end if its parent is killed. Returns whether that works here."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     except (AttributeError, OSError):
-        return  # It is noticed after the epoch.
+        return False  # It is noticed after the epoch.
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+    return True
 
 
 def serve(source: TextIO, say: Say) -> int:
     """Trains, and says how that ended."""
     request = json.loads(source.readline())
-    end_with(request["parent"])
+    asking = Asking(source, say, hears_of_parent=end_with(request["parent"]))
     try:
-        code = fit(parse_fit(request["argv"]), callbacks=[Asking(source, say)])
+        code = fit(parse_fit(request["argv"]), callbacks=[asking])
     except DivergedError as error:
         say({"end": "diverged", "error": str(error)})
         return 3

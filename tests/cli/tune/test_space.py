@@ -39,7 +39,7 @@ def test_ranges_and_choices(text, kind, expected):
     ["", "3", "a,a", "2:1", "1:1", "a:b", "0:1:log", "1:2:5", "1:2:3:4", "1:inf", "1:2:lag"],
 )
 def test_a_wrong_text_is_refused(text):
-    with pytest.raises(KerasdistError, match=f"Received `--search x={text}`?"):
+    with pytest.raises(KerasdistError, match=r"Received `--search x.*Expected a setting and a ran"):
         parse("x", text, Option(float, None, ""))
 
 
