@@ -88,7 +88,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     steepest = float(values[int(np.argmin(slopes))])
     best = float(values[lowest])
     is_last = lowest == len(curve) - 1
-    after = "" if is_last else ", and rises beyond"
+    after = "" if is_last else ", and rises beyond that"
     if steepest <= best * _BELOW_LOWEST:
         return _rounded(steepest), (
             f"the loss falls fastest there; it is lowest at {_rounded(best):g}{after}"

@@ -34,7 +34,7 @@ def test_the_steepest_fall_is_found(steep_at, noise):
     found, reason = suggest(RATES, losses)
     assert steep_at / 2.5 < found < steep_at * 2.5
     assert "falls fastest there" in reason
-    assert "rises beyond" in reason
+    assert "rises beyond that" in reason
 
 
 def test_near_the_lowest_loss_a_third_of_its_rate_is_suggested():
