@@ -81,17 +81,15 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     early = slice(0, max(2, lowest))
     noise = min(noise, float(np.std(np.asarray(losses, float)[early] - curve[early])))
     if lowest < 2 or start - curve[lowest] <= max(noise, _SMALL * abs(start)):
-        return None, (
-            "the loss did not fall at any of these rates by more than it varies from step to step"
-        )
+        return None, ("the loss fell at no rate by more than it varies between steps")
     slopes = np.gradient(curve[: lowest + 1], np.log10(values[: lowest + 1]))
     steepest = float(values[int(np.argmin(slopes))])
     best = float(values[lowest])
     is_last = lowest == len(curve) - 1
-    after = "" if is_last else ", and rises beyond that"
+    after = "" if is_last else ", then rises"
     if steepest <= best * _BELOW_LOWEST:
         return _rounded(steepest), (
-            f"the loss falls fastest there; it is lowest at {_rounded(best):g}{after}"
+            f"the loss falls fastest there, is lowest at {_rounded(best):g}{after}"
         )
     return _rounded(best * _BELOW_LOWEST), (
         f"a third of {_rounded(best):g}, where the loss is lowest{after}"

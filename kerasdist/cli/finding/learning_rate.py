@@ -31,8 +31,8 @@ def find(options: FitOptions, argv: Sequence[str]) -> int:
     size = training.data.batch_size
     show.say(
         f"learning rates of {title} on {', '.join(placement.titles)}"
-        f"{'' if size is None else f', batches of {size:,}'}: {test.steps} steps from "
-        f"{test.lowest:g} to {test.highest:g}; nothing is kept"
+        f"{'' if size is None else f', batches of {size:,}'}\n"
+        f"{test.steps} steps, from {test.lowest:g} to {test.highest:g}; nothing is kept"
     )
     found = range_test(training, placement, test, show.step)
     show.close()
@@ -71,7 +71,7 @@ def _tell(found: LearningRates, page: Path, line: str | None, show: _Progress) -
     show.say("\n".join(["", *sketch(found), ""]))
     show.say(f"ended       after {len(found.rates)} steps: {found.ended}")
     suggestion = "none" if found.suggestion is None else f"{found.suggestion:g}"
-    show.say(f"suggestion  {suggestion}: {found.reason}")
+    show.say(f"suggestion  {suggestion}\nbecause     {found.reason}")
     show.say(f"plot        {page}")
     if line is not None:
         show.say(f"train       {line}")
