@@ -57,7 +57,7 @@ def test_the_largest_batch_that_fits_is_found(tmp_path):
         **{k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"},
         "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
         "CUDA_VISIBLE_DEVICES": "",
-        "KERASDIST_FAKE_GPU_MB": "64",
+        "KERASDIST_FAKE_GPU_MB": "32",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         fake_gpu.NUM: "2",
     }
@@ -68,18 +68,18 @@ def test_the_largest_batch_that_fits_is_found(tmp_path):
             argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=900
         )
 
-    done = fit("--find-batch-size", "--json")
+    done = fit("--find-batch-size", "--json", "--batch-size", "2048")  # 512 is the first.
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["is_gpu"]
     assert len(found["devices"]) == 2
     largest = found["largest"]
-    assert 512 < largest < 4096, found
+    assert 256 <= largest < 4096, found
     refused = [trial for trial in found["trials"] if not trial["fits"]]
-    assert refused
+    assert refused, found
     assert all(trial["note"] == "does not fit" for trial in refused)
     assert min(trial["batch_size"] for trial in refused) <= largest * 9 / 8 + 1
-    assert max(t["memory"] for t in found["trials"] if t["fits"]) <= 64 * 2**20
+    assert max(t["memory"] for t in found["trials"] if t["fits"]) <= 32 * 2**20
     assert fit("--batch-size", str(largest), "--steps", "2").returncode == 0
     too_large = fit("--batch-size", str(min(t["batch_size"] for t in refused)), "--steps", "2")
     assert too_large.returncode == 1

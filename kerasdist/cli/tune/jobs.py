@@ -26,6 +26,7 @@ _MOST_STARTS = 2
 _MOST_FAILURES = 3
 # How long the process of a trial may take to save and end after its study's process was killed.
 _PATIENCE_SECONDS = 300.0
+_LOOK_EVERY = 0.1
 
 # Is told of a trial that starts or ends: its number from 1, its settings, its outcome and value.
 Tell = Callable[[int, dict[str, Value], str, float | None], None]
@@ -47,24 +48,22 @@ class Jobs:
 
     def run(self, devices: Sequence[str | None]) -> None:
         """Runs as many trials at a time as there are `devices`: what each may use."""
-        threads = [threading.Thread(target=self._work, args=(each,)) for each in devices]
-        for thread in threads:
-            thread.start()
+        # Not `join`: if a signal interrupts it, Python 3.11 takes the thread for finished.
+        ended = [threading.Event() for _ in devices]
+        for each, end in zip(devices, ended, strict=True):
+            threading.Thread(target=self._work, args=(each, end)).start()
         try:
-            for thread in threads:
-                while thread.is_alive():  # A signal is heard between two of these.
-                    thread.join(0.2)
+            _wait_for(ended)
         except BaseException:
             self._stop.set()
             for process in list(self._processes):
                 process.terminate()  # It saves.
-            for thread in threads:
-                thread.join()
+            _wait_for(ended)
             raise
         if self._errors:
             raise self._errors[0]
 
-    def _work(self, devices: str | None) -> None:
+    def _work(self, devices: str | None, ended: threading.Event) -> None:
         try:
             while not self._stop.is_set():
                 most = self._tune.fit.run["trials"]
@@ -77,6 +76,8 @@ class Jobs:
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._errors.append(error)
             self._stop.set()
+        finally:
+            ended.set()
 
     def _one(self, trial: Any, settings: dict[str, Value], devices: str | None) -> None:
         number = trial.number + 1
@@ -178,6 +179,12 @@ class Jobs:
         until = time.monotonic() + _PATIENCE_SECONDS
         while is_locked(run) and time.monotonic() < until and not self._stop.is_set():
             time.sleep(0.2)
+
+
+def _wait_for(events: Sequence[threading.Event]) -> None:
+    """Signals are heard between two looks."""
+    while not all(event.is_set() for event in events):
+        time.sleep(_LOOK_EVERY)
 
 
 def _send(process: subprocess.Popen[str], content: dict[str, Any]) -> None:

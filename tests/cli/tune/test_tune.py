@@ -73,7 +73,7 @@ import keras
 
 class Slow(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
-        time.sleep(0.5)
+        time.sleep(1.5)
 
 
 def build_callbacks(config):
