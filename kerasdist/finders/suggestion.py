@@ -74,22 +74,20 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
         >>> suggest(rates, [2.0 - 1.5 / (1 + (0.01 / rate) ** 2) for rate in rates])[0]
         0.01
     """
-    values, curve = np.asarray(rates, float), smooth(losses)
+    values, curve, raw = np.asarray(rates, float), smooth(losses), np.asarray(losses, float)
     lowest = int(np.argmin(curve))
-    start = float(curve[: max(1, len(curve) // 10)].max())
-    noise = float(np.std(np.minimum(np.asarray(losses, float), 2 * abs(start)) - curve))
+    start = float(np.median(curve[: max(1, len(curve) // 5)]))
     early = slice(0, max(2, lowest))
-    noise = min(noise, float(np.std(np.asarray(losses, float)[early] - curve[early])))
-    if lowest < 2 or start - curve[lowest] <= max(noise, _SMALL * abs(start)):
-        return None, ("the loss fell at no rate by more than it varies between steps")
-    slopes = np.gradient(curve[: lowest + 1], np.log10(values[: lowest + 1]))
-    steepest = float(values[int(np.argmin(slopes))])
-    best = float(values[lowest])
-    is_last = lowest == len(curve) - 1
-    after = "" if is_last else ", then rises"
-    if steepest <= best * _BELOW_LOWEST:
-        return _rounded(steepest), (
-            f"the loss falls fastest there, is lowest at {_rounded(best):g}{after}"
+    fall, noise = start - float(curve[lowest]), float(np.std(raw[early] - curve[early]))
+    if lowest < 2 or fall <= max(noise, _SMALL * abs(start)):
+        return None, "the loss fell at no rate by more than it varies between steps"
+    # Not where the curve is steepest: what is left of the noise has slopes, too.
+    above = np.flatnonzero(curve[: lowest + 1] > start - fall / 2)
+    middle, best = float(values[int(above[-1]) + 1]), float(values[lowest])
+    after = "" if lowest == len(curve) - 1 else ", then rises"
+    if middle <= best * _BELOW_LOWEST:
+        return _rounded(middle), (
+            f"half of the fall is reached there; lowest at {_rounded(best):g}{after}"
         )
     return _rounded(best * _BELOW_LOWEST), (
         f"a third of {_rounded(best):g}, where the loss is lowest{after}"

@@ -28,13 +28,22 @@ def test_the_examples_run(module):
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 @pytest.mark.parametrize("steep_at", [1e-5, 1e-3, 0.02])
-def test_the_steepest_fall_is_found(steep_at, noise):
+def test_the_middle_of_the_fall_is_found(steep_at, noise):
     random = np.random.default_rng(0)
     losses = fall(steep_at, 20 * steep_at) + noise * random.normal(size=100)
     found, reason = suggest(RATES, losses)
     assert steep_at / 2.5 < found < steep_at * 2.5
-    assert "falls fastest there" in reason
+    assert "half of the fall is reached there" in reason
     assert "then rises" in reason
+
+
+def test_the_noise_of_small_batches_has_slopes_that_mean_nothing():
+    """Of a regression with batches of 8."""
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        losses = fall(0.02, 0.4) * (1 + 0.6 * random.uniform(-1, 1, 100))
+        found, _ = suggest(RATES, losses)
+        assert 0.002 < found < 0.2
 
 
 def test_near_the_lowest_loss_a_third_of_its_rate_is_suggested():
