@@ -40,7 +40,7 @@ from kerasdist.training.progress.reporter import Reporter
 # A part of the free memory stays free: other programs run, too.
 MEMORY_PART = 0.8
 # How long a search for batch sizes may take, and the timed steps of one size.
-SEARCH_SECONDS, TRIAL_SECONDS = 300.0, 1.5
+SEARCH_SECONDS, TRIAL_SECONDS = 300.0, 1.0
 
 
 @with_hints
@@ -174,7 +174,7 @@ def find_batch_size(
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> x = np.ones((64, 4))
-        >>> found = kerasdist.find_batch_size(model, x, x[:, :1], batch_size=16)
+        >>> found = kerasdist.find_batch_size(model, x, x[:, :1], batch_size=32)
         >>> found.largest
         64
     """
