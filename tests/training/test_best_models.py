@@ -185,6 +185,7 @@ def build_callbacks(config):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_keeps_the_models_of_an_undisturbed_one(tmp_path, command, tiny):  # noqa: F811
     asked = ["fit", "tiny", "--epochs", 6, "--keep-best", 2, "--save-every", 7, "--deterministic"]
     assert command(*asked, "--learning-rate", 0.1).code == 0
