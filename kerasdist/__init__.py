@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
+    from kerasdist.finders.api import find_batch_size, find_learning_rate
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.losses import SmoothedCrossentropy
@@ -36,6 +37,8 @@ _HOMES = {
     "enable": "programs.switch",
     "disable": "programs.switch",
     "is_chief": "programs.chief",
+    "find_batch_size": "finders.api",
+    "find_learning_rate": "finders.api",
     "load": "model_files.loading",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
@@ -67,6 +70,8 @@ __all__ = [
     "disable",
     "enable",
     "evaluate",
+    "find_batch_size",
+    "find_learning_rate",
     "fit",
     "is_chief",
     "list_devices",

@@ -88,6 +88,16 @@ class RunFailedError(KerasdistError):
     """
 
 
+class OutOfMemoryError(RunFailedError):
+    """The memory of a device did not suffice.
+
+    Example:
+        >>> from kerasdist.errors import OutOfMemoryError, RunFailedError
+        >>> issubclass(OutOfMemoryError, RunFailedError)
+        True
+    """
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, or the error's type if it has no message.
 

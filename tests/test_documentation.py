@@ -99,7 +99,9 @@ def test_recipes_have_examples_that_run(recipe, part):
 
 
 def test_every_argument_of_the_interface_is_documented():
-    for function in (kerasdist.fit, kerasdist.evaluate, kerasdist.predict, kerasdist.load_recipe):
+    finders = (kerasdist.find_learning_rate, kerasdist.find_batch_size)
+    of_keras = (kerasdist.fit, kerasdist.evaluate, kerasdist.predict)
+    for function in (*of_keras, *finders, kerasdist.load_recipe):
         documented = re.findall(r"^ {4}\*{0,2}(\w+): ", inspect.getdoc(function), re.MULTILINE)
         assert documented[: len(inspect.signature(function).parameters)] == list(
             inspect.signature(function).parameters

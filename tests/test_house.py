@@ -18,7 +18,7 @@ LEVELS = {
     "how": {"engine", "runs"},
     "what is written": {"reports", "model_files"},
     "fit, evaluate, predict": {"training"},
-    "answers, and whole programs": {"evaluation", "programs"},
+    "answers, and whole programs": {"evaluation", "finders", "programs"},
     "commands": {"cli"},
 }
 HEIGHT = {room: height for height, rooms in enumerate(LEVELS.values()) for room in rooms}
@@ -156,6 +156,9 @@ def test_private_attributes_are_used_where_they_are_defined(path):
         "cli.run_options",
         "cli.parser",
         "cli.completion",
+        "cli.finding.batch_size",
+        "cli.tune.arguments",
+        "cli.tune.command",
         "cli.commands.launch",
         "cli.commands.new",
         "devices.cluster",

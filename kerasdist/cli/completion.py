@@ -18,6 +18,7 @@ from kerasdist.cli.options import (
 from kerasdist.cli.parser import Option, Options, choices
 from kerasdist.cli.settings import recipe_groups
 from kerasdist.cli.shells import SCRIPTS
+from kerasdist.cli.tune.arguments import TUNE_OPTIONS
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes import recipe, scaffold
 from kerasdist.runs.file_names import CONFIG
@@ -83,6 +84,8 @@ def _candidates(before: Sequence[str], current: str) -> list[str]:
 def _values(flag: str, option: Option) -> list[str]:
     if flag == "--devices":
         return ["auto", "cpu", "cpu:2", "1", "2"]
+    if flag == "--which":
+        return ["best", "last", "final"]
     if flag == "--template":
         return list(scaffold.templates())
     return list(choices(option))
@@ -134,6 +137,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
     "export": (_runs, _always(run_options.EXPORT_OPTIONS)),
     "runs": (_runs, _always(runs.OPTIONS)),
     "new": (list, _always(new.OPTIONS)),
+    "tune": (_recipes, _with_settings("tune", TUNE_OPTIONS)),
     "verify": (_recipes, _with_settings("verify", VERIFY_OPTIONS)),
     "bench": (_recipes, _with_settings("bench", BENCH_OPTIONS)),
     "devices": (list, _always({})),

@@ -24,6 +24,7 @@ _MAY_DIFFER = (
     "run_dir",
     "resume",
     "keep",
+    "keep_best",
     "save_every",
     "soft_placement",
     "memory_growth",

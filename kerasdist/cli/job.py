@@ -85,7 +85,12 @@ class Job:
             config["model_arguments"] = options.model_arguments
             config["data"] = str(options.data)
             config["data_arguments"] = options.data_arguments
-        left_out = {*OUTPUT_OPTIONS, "resume"}  # They do not change what is trained.
+        left_out = {
+            *OUTPUT_OPTIONS,
+            "resume",
+            "find_batch_size",
+            "find_lr",
+        }  # They do not change what is trained.
         config["options"] = {k: v for k, v in options.run.items() if k not in left_out}
         return config
 

@@ -31,6 +31,7 @@ commands:
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
   new NAME             write a recipe to start from (--template image or audio)
+  tune RECIPE          search settings over many trials (--trials 20 --search units=16:128)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
   devices              list the devices, and which of them `--devices auto` uses
@@ -132,6 +133,13 @@ def _without_tensorflow(run: str) -> Callable[[list[str]], int]:
     return lambda argv: int(_find(run)(argv))
 
 
+def _tune(argv: list[str]) -> int:
+    """Each of its trials is a process with its own TensorFlow. This one needs none."""
+    options = _find("tune.arguments:parse_tune")(argv)
+    versions.check()
+    return int(_find("tune.command:tune")(options))
+
+
 def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
     """A command whose arguments are parsed and checked before TensorFlow is imported."""
 
@@ -143,16 +151,21 @@ def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
 
 
 def _fit(argv: list[str]) -> int:
+    from kerasdist.cli.finding.choice import finder
     from kerasdist.cli.fit_arguments import parse_fit
     from kerasdist.devices import cluster
     from kerasdist.runs.folder import check_usable
 
     options = parse_fit(argv)
-    if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
+    if (found := finder(options.run)) is not None:
+        name, needs_tensorflow = found
+        find = _find_with_tensorflow(name, argv) if needs_tensorflow else _find(name)
+        return int(find(options, argv))
+    if (worker := cluster.current()) is not None and cluster.REPORT not in os.environ:
         from kerasdist.devices.launcher import Start, supervise
 
         # TF_CONFIG says that this is a worker: it is supervised as if `launch` had started it.
-        return supervise(Start(found.timeout, found), ["fit", *argv], options.run["devices"])
+        return supervise(Start(worker.timeout, worker), ["fit", *argv], options.run["devices"])
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
     return int(_find_with_tensorflow("commands.fit:fit", argv)(options))
@@ -182,6 +195,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": _with_tensorflow("run_options:parse_export", "commands.export:export"),
     "runs": _without_tensorflow("commands.runs:runs"),
     "new": _without_tensorflow("commands.new:new"),
+    "tune": _tune,
     "verify": _with_tensorflow("fit_arguments:parse_verify", "commands.verify:verify"),
     "bench": _with_tensorflow("fit_arguments:parse_bench", "bench.command:bench"),
     "devices": _with_tensorflow("options:parse_devices", "commands.devices:devices"),

@@ -123,6 +123,9 @@ RUN_OPTIONS: Options = {
     "monitor": Option(
         str | None, None, "logged value that decides which epoch is saved as best.keras"
     ),
+    "keep_best": count_option(
+        1, "how many of the best models to keep; from 2 on, all of them are in best/", "3"
+    ),
     "patience": count_option(
         None, "stop after this many epochs without a better value of --monitor", "5"
     ),
@@ -150,6 +153,12 @@ RUN_OPTIONS: Options = {
     "data_dir": Option(str | None, None, "folder with the data"),
     "source": Option(str, "auto", "where the data comes from: auto, files, tfds or synthetic"),
     "dry_run": Option(bool, False, "try two steps and one evaluation, and keep nothing"),
+    "find_batch_size": Option(
+        bool, False, "find the largest batch that fits and the fastest one, and keep nothing"
+    ),
+    "find_lr": Option(
+        bool, False, "find a learning rate by a range test, plot it, and keep nothing"
+    ),
     "soft_placement": Option(
         bool, False, "use the nearest device if the one you name does not exist"
     ),
@@ -176,6 +185,7 @@ _ONLY_FIT = {
     "save_every",
     "keep",
     "monitor",
+    "keep_best",
     "patience",
     "on_nan",
     "log_every",
@@ -183,6 +193,8 @@ _ONLY_FIT = {
     "profile",
     "log_placement",
     "dry_run",
+    "find_batch_size",
+    "find_lr",
 }
 _COMPARED: Options = {k: v for k, v in RUN_OPTIONS.items() if k not in _ONLY_FIT}
 _VERIFY_ONLY: Options = {

@@ -13,15 +13,21 @@ from kerasdist.cli.options import (
     parse_options,
 )
 from kerasdist.cli.parser import Option, Options
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
 from kerasdist.runs.catalog import check_finished, check_run
+from kerasdist.runs.kept_models import rank_of
 
 _WHICH = Option(
-    Literal["best", "last", "final"],
+    str,
     "final",
-    "which model: best (by the run's monitor), last (the newest checkpoint) or final",
+    "which model: best (by the run's monitor), best-2 and so on (of --keep-best), last (the newest "
+    "checkpoint) or final",
+    expected="best, best-2 and so on (of a run with --keep-best), last or final",
+    example="best",
+    valid=lambda value: value in ("last", "final") or rank_of(value) is not None,
+    guess=lambda text: closest(text, ("best", "last", "final")),
 )
 EVALUATE_OPTIONS: Options = {
     "which": _WHICH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -15,7 +15,7 @@ from kerasdist.models import inspection, pure
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
-from kerasdist.runs import architecture
+from kerasdist.runs import architecture, kept_models
 from kerasdist.runs.catalog import check_run, read_config, status
 from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
@@ -24,9 +24,7 @@ _FILES = {"best": BEST, "final": FINAL}
 WHICH = ("best", "last", "final")
 
 
-def load(
-    run_dir: str | os.PathLike[str], which: Literal["best", "last", "final"] = "best"
-) -> keras.Model:
+def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     """Returns the trained model of a run, with averaged weights if the run has `ema`.
 
     The recipe's code builds the model of a recipe. Other models are rebuilt from their description
@@ -35,8 +33,9 @@ def load(
 
     Args:
         run_dir: The folder of a run.
-        which: "best" (by the run's `monitor`), "final" (the end of a finished run) or "last" (the
-            newest checkpoint, also of a run that still trains or was stopped).
+        which: "best" (by the run's `monitor`), "best-2" (the second best one, if the run has
+            `keep_best`), "final" (the end of a finished run) or "last" (the newest checkpoint, also
+            of a run that still trains or was stopped).
 
     Raises:
         KerasdistError: If the folder has no such model.
@@ -51,14 +50,14 @@ def load(
         True
     """
     folder = Path(run_dir).expanduser()
-    if which not in WHICH:
+    if which not in WHICH and kept_models.rank_of(str(which)) is None:
         raise KerasdistError(
-            f"Received `which={which!r}`. Expected one of {', '.join(WHICH)}."
-            f"{closest(str(which), WHICH)} Choose one of them."
+            f"Received `which={which!r}`. Expected one of {', '.join(WHICH)}, or 'best-2' and so "
+            f"on.{closest(str(which), WHICH)} Choose one of them."
         )
     check_run(folder)
     config = read_config(folder) or {}
-    _check_there(folder, which)
+    file = _file_of(folder, which)
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):
         model = _untrained(folder, config)
@@ -66,24 +65,34 @@ def load(
         if isinstance(model, Model):
             ensure_compiled(model)
         inspection.build_for_prediction(model, spec)
-    if which == "last":
+    if file is None:
         _load_checkpoint(model, folder)
     else:
-        load_into(model, folder / _FILES[which], strict=True)
+        load_into(model, folder / file, strict=True)
     return model
 
 
-def _check_there(folder: Path, which: str) -> None:
-    there = [name for name, file in _FILES.items() if (folder / file).is_file()]
+def _file_of(folder: Path, which: str) -> str | None:
+    """The file of a trained model; None for the newest checkpoint."""
+    files = {name: file for name, file in _FILES.items() if (folder / file).is_file()}
+    for rank, model in enumerate(kept_models.kept(folder), start=1):
+        files.setdefault("best" if rank == 1 else f"best-{rank}", model.file)
+    there = list(files)
     if Store(folder / CHECKPOINTS).steps():
         there.append("last")
-    if which not in there:
-        found = "only " + " and ".join(sorted(there)) if there else "no trained model yet"
+    rank = kept_models.rank_of(which) or 0
+    wanted = "best" if rank == 1 else which
+    if wanted not in there:
+        *others, last = sorted(there) or [""]
+        found = f"only {', '.join(others)}{' and ' if others else ''}{last}"
+        found = found if there else "no trained model yet"
         fix = f"Load `which={there[-1]!r}`, or train" if there else "Train"
         raise KerasdistError(
             f"Received `which={which!r}`, but the run {str(folder)!r} is {status(folder)} and has "
             f"{found}. {fix} the run to its end."
+            + (f" `keep_best={rank}` keeps as many models." if rank > 1 else "")
         )
+    return files.get(wanted)
 
 
 def _untrained(folder: Path, config: dict[str, Any]) -> keras.Model:

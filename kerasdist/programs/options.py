@@ -24,6 +24,7 @@ class ProgramOptions:
     save_every: int | str | None = None
     keep: int = 2
     monitor: str | None = None
+    keep_best: int = 1
     on_nan: str = "stop"
     allow_nan: bool | str = "warn"
     sync_batch_norm: bool = False
@@ -42,7 +43,9 @@ class ProgramOptions:
             ema=options.ema,
             on_nan=options.on_nan,
         )
-        RunOptions.checked(None, save_every=options.save_every, keep=options.keep)
+        RunOptions.checked(
+            None, save_every=options.save_every, keep=options.keep, keep_best=options.keep_best
+        )
         return options
 
     def of_fit(self) -> dict[str, Any]:
@@ -70,4 +73,5 @@ class ProgramOptions:
 
     def of_run(self) -> dict[str, Any]:
         """The arguments of a `fit` that is kept in a folder."""
-        return {"save_every": self.save_every, "keep": self.keep, "monitor": self.monitor}
+        names = ("save_every", "keep", "monitor", "keep_best")
+        return {name: getattr(self, name) for name in names}

@@ -43,6 +43,7 @@ def enable(
     save_every: int | str | None = None,
     keep: int = 2,
     monitor: str | None = None,
+    keep_best: int = 1,
     on_nan: str = "stop",
     allow_nan: bool | str = "warn",
     sync_batch_norm: bool = False,
@@ -66,6 +67,7 @@ def enable(
         save_every: How often to save a checkpoint: steps, seconds ("30s") or "epoch".
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is `best.keras`.
+        keep_best: How many of the best models to keep.
         on_nan: "stop" or "skip".
         allow_nan: What happens to NaN and infinity in the data: "warn", True (accept them) or
             False (refuse them). Steps are always checked.
@@ -98,6 +100,7 @@ def enable(
         save_every=save_every,
         keep=keep,
         monitor=monitor,
+        keep_best=keep_best,
         on_nan=on_nan,
         allow_nan=allow_nan,
         sync_batch_norm=sync_batch_norm,

@@ -197,12 +197,14 @@ def commands(lines: Mapping[str, str]) -> str:
     )
 
 
-def curves(title: str, series: Sequence[Series], x_label: str = "step") -> str:
+def curves(
+    title: str, series: Sequence[Series], x_label: str = "step", *, is_x_log: bool = False
+) -> str:
     """A plot with its title and legend; "" if no line has a value."""
     series = [each for each in series if any(y is not None for _, y in each.points)]
     if not series:
         return ""
-    drawn = plot(series, label=f"{title} by {x_label}", x_label=x_label)
+    drawn = plot(series, label=f"{title} by {x_label}", x_label=x_label, is_x_log=is_x_log)
     names = "".join(
         f'<li><svg viewBox="0 0 22 8" class="c{each.colour % NUM_COLOURS}" aria-hidden="true">'
         f'<path class="{_line_class(each)}" d="M0 4H22"/></svg>{escape(each.name)}</li>'

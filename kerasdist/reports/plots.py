@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 # In units of the drawing, which are about pixels on a phone and on a desktop.
@@ -29,12 +29,14 @@ class Series:
         points: `(x, y)`, sorted by x. A y of None is a gap.
         colour: The number of a colour. From `NUM_COLOURS` on, colours repeat with other dashes.
         is_faint: Whether it is drawn faintly and without dots, behind another line.
+        is_dots: Whether it is drawn as dots without a line.
     """
 
     name: str
     points: Sequence[Point]
     colour: int = 0
     is_faint: bool = False
+    is_dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,23 @@ class Axis:
         return [number * step for number in range(first, last + 1)]
 
 
-def plot(series: Sequence[Series], *, label: str, x_label: str = "step") -> str:
+def plot(
+    series: Sequence[Series], *, label: str, x_label: str = "step", is_x_log: bool = False
+) -> str:
     """The SVG of some lines; "" if there is no finite value.
 
     Args:
         series: The lines. Later ones are drawn over earlier ones.
         label: What the plot shows, for screen readers.
         x_label: The name of the x axis.
+        is_x_log: Whether the x axis is logarithmic. Then every x must be above 0.
     """
     finite = [(x, y) for each in series for x, y in each.points if y is not None]
     if not finite:
         return ""
     across = _axis([x for x, _ in finite], LEFT, WIDTH - RIGHT, margin=0.0)
+    if is_x_log and across.low > 0:
+        across = replace(across, is_log=True)
     up = _axis([y for _, y in finite], HEIGHT - BOTTOM, TOP, margin=0.05)
     parts = [
         f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
@@ -92,7 +99,8 @@ def plot(series: Sequence[Series], *, label: str, x_label: str = "step") -> str:
         y = up.at(value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="end">{short(value)}</text>')
-    x_ticks = [value for value in across.ticks(6) if value == int(value) or across.high < 10]
+    is_whole = across.high >= 10 and not across.is_log
+    x_ticks = [value for value in across.ticks(6) if value == int(value) or not is_whole]
     for value in x_ticks:
         x = across.at(value)
         parts.append(f'<path class="tick" d="M{x:.1f} {HEIGHT - BOTTOM}v4"/>')
@@ -122,7 +130,7 @@ def _axis(values: Sequence[float], begin: float, end: float, margin: float) -> A
 
 
 def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
-    points, ranges = thin(series.points)
+    points, ranges = (series.points, []) if series.is_dots else thin(series.points)
     colour = f"c{series.colour % NUM_COLOURS}"
     dash = f" d{series.colour // NUM_COLOURS % NUM_DASHES}"
     kind = f"{colour}{dash}{' faint' if series.is_faint else ''}"
@@ -131,12 +139,13 @@ def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
         edge = [f"{x:.1f} {high:.1f}" for x, _, high in there]
         edge += [f"{x:.1f} {low:.1f}" for x, low, _ in reversed(there)]
         yield f'<path class="range {colour}" d="M{"L".join(edge)}Z"/>'
-    yield f'<path class="line {kind}" d="{_path(points, across, up)}"/>'
+    if not series.is_dots:
+        yield f'<path class="line {kind}" d="{_path(points, across, up)}"/>'
     finite = [(x, y) for x, y in points if y is not None]
     if series.is_faint and len(finite) > 1:
         return
     # A single value has no line, only a dot.
-    if len(finite) <= _MOST_DOTS:
+    if series.is_dots or len(finite) <= _MOST_DOTS:
         for x, y in finite:
             title = f"{series.name}: {y:.5g} at {x:g}"
             yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,24 +120,41 @@ class RunFolder:
         """Saves the model as `name`, with the averaged weights if there are any."""
         ownership.ensure(self.path)
         raw = model.get_weights()
-        draft = self.path / f"tmp-{name}"
+        target = self.path / name
+        draft = target.with_name(f"tmp-{target.name}")
+        target.parent.mkdir(exist_ok=True)  # `best/`, for what `keep_best` keeps.
         try:
             if ema_weights is not None:
                 model.set_weights(ema_weights)
             saved = save_model(model, draft)
-            os.replace(draft, self.path / name)
+            os.replace(draft, target)
         except BaseException:
             # Half a file would only fill the disk. In a folder that is not this run's any more,
             # nothing is removed.
             with contextlib.suppress(OSError, KerasdistError):
                 ownership.ensure(self.path)
                 draft.unlink(missing_ok=True)
-                (self.path / WEIGHTS_DRAFT).unlink(missing_ok=True)
+                draft.with_name(WEIGHTS_DRAFT).unlink(missing_ok=True)
             raise
         finally:
             if ema_weights is not None:
                 model.set_weights(raw)
         return saved
+
+    def link(self, source: str, name: str) -> None:
+        """Gives a file of the run a second name, or copies it where the disk has no links."""
+        ownership.ensure(self.path)
+        found, target = self.path / source, self.path / name
+        if target.exists() and os.path.samefile(found, target):
+            return
+        draft = target.with_name(f"tmp-{target.name}")
+        target.parent.mkdir(exist_ok=True)
+        draft.unlink(missing_ok=True)
+        try:
+            os.link(found, draft)
+        except OSError:
+            shutil.copyfile(found, draft)
+        os.replace(draft, target)
 
     def finish(
         self, model: keras.Model, result: Mapping[str, Any], ema_weights: list[np.ndarray] | None

@@ -72,6 +72,7 @@ def fit(
     save_every: int | str | None = None,
     keep: int = 2,
     monitor: str | None = None,
+    keep_best: int = 1,
     on_nan: str = "stop",
     sync_batch_norm: bool = False,
     allow_nan: bool | str = False,
@@ -143,6 +144,8 @@ def fit(
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.
+        keep_best: How many of the best models to keep. With 3, `run_dir/best` has the three best
+            ones, and `kerasdist.load(run_dir, "best-2")` loads the second.
         on_nan: "stop" stops at a NaN or infinity before it reaches the weights. "skip" leaves the
             step out on all devices, at most 10 steps in a row.
         sync_batch_norm: Let every BatchNormalization take its statistics over the whole batch, as
@@ -213,7 +216,12 @@ def fit(
             whole_batch_loss=whole_batch_loss,
         ),
         keeping=RunOptions.checked(
-            run_dir, resume=resume, save_every=save_every, keep=keep, monitor=monitor
+            run_dir,
+            resume=resume,
+            save_every=save_every,
+            keep=keep,
+            monitor=monitor,
+            keep_best=keep_best,
         ),
         watching=WatchOptions.checked(
             Reporter(mode_for(verbose, progress)),

@@ -13,9 +13,9 @@ from kerasdist.errors import KerasdistError
 
 
 def check_counts(**counts: Any) -> None:
-    """Each must be a whole number of at least 1. All but `epochs` can be None."""
+    """Each must be a whole number of at least 1. All but `epochs` and `keep_best` can be None."""
     for name, value in counts.items():
-        if value is None and name != "epochs":
+        if value is None and name not in ("epochs", "keep_best"):
             continue
         if not _is_whole(value) or value < 1:
             raise KerasdistError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from kerasdist.engine.engine import Engine
@@ -11,6 +10,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import BEST
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.metrics_log import is_higher_better, monitored
+from kerasdist.training.best_models import Attempt, BestModels
 
 
 class BestModel:
@@ -18,22 +18,31 @@ class BestModel:
 
     `attempt(what, write)` writes and returns the error if that failed. Then the weights are kept
     in memory until they can be written. `value` is the best value so far, `written` the value of
-    the file.
+    the file. `others` keeps the next best models, too.
     """
 
     def __init__(
         self,
         folder: RunFolder,
         monitor: str | None,
-        attempt: Callable[[str, Callable[[], Any]], Exception | None],
+        attempt: Attempt,
+        others: BestModels,
     ):
         self._folder, self._monitor, self._attempt = folder, monitor, attempt
+        self._others = others
         self._unwritten: list[Any] | None = None
         self.value: float | None = None
         self.written: float | None = None
 
-    def keep(self, engine: Engine, logs: dict[str, Any]) -> None:
-        """Writes the file if the monitored value of this epoch is the best so far."""
+    def rewind(self, epoch: int) -> None:
+        """Forgets the epochs after `epoch`, which will be trained again."""
+        self._others.rewind(epoch, self._monitor)
+
+    def keep(self, engine: Engine, logs: dict[str, Any], *, epoch: int, step: int) -> None:
+        """Writes the file if the monitored value of this epoch is the best so far.
+
+        The epoch is counted from 1.
+        """
         name = monitored(logs, self._monitor)
         value = logs.get(name)
         if self._monitor is None and name not in logs:
@@ -47,12 +56,19 @@ class BestModel:
         if self._unwritten is None and not (self._folder.path / BEST).exists():
             self.value = None  # The folder was lost: the best since then is better than none.
         is_better = operator.gt if is_higher_better(name) else operator.lt
-        if self.value is None or is_better(value, self.value):
+        is_best = self.value is None or is_better(value, self.value)
+        if is_best:
             self.value = value
             engine.state.write_back("trainable", "other", "optimizer")
-            self._write(engine, engine.ema_weights() if engine.settings.ema else None)
+            weights = engine.ema_weights() if engine.settings.ema else None
+            is_best = self._write(engine, weights) is None
         else:
             self.write_missing(engine)
+        self._others.keep(engine, name, value, epoch=epoch, step=step, is_best=is_best)
+
+    def saved(self) -> None:
+        """After the last checkpoint: deletes what no run needs any more."""
+        self._others.clean()
 
     def _write(self, engine: Engine, weights: list[Any] | None) -> Exception | None:
         """Writes the model with `weights`, or with its current weights if there are none."""

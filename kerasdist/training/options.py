@@ -141,6 +141,7 @@ class RunOptions:
     save_every: Every = field(default_factory=lambda: save_interval(None))
     keep: int = 2
     monitor: str | None = None
+    keep_best: int = 1
     folder: RunFolder | None = None
 
     @classmethod
@@ -152,7 +153,9 @@ class RunOptions:
         **options: Any,
     ) -> RunOptions:
         path = None if run_dir is None else Path(run_dir)
-        return cls(path, save_every=save_interval(save_every), **options)
+        keeping = cls(path, save_every=save_interval(save_every), **options)
+        arguments.check_counts(keep_best=keeping.keep_best)
+        return keeping
 
     @property
     def is_kept(self) -> bool:

@@ -28,6 +28,7 @@ from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best_model import BestModel
+from kerasdist.training.best_models import BestModels
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, run_identity
 
@@ -66,7 +67,7 @@ class NoRun:
     def best_value(self, value: float | None) -> None:
         """Nothing is remembered."""
 
-    def keep_best(self, engine: Engine, logs: dict[str, Any]) -> None:
+    def keep_best(self, engine: Engine, logs: dict[str, Any], *, epoch: int, step: int) -> None:
         """Nothing is kept."""
 
     def has_folder(self) -> bool:
@@ -96,12 +97,15 @@ class NoRun:
 class KeptRun:
     """A run that is kept in a folder. Trouble with the disk does not stop the training."""
 
-    def __init__(self, folder: RunFolder, recovery: Recovery, monitor: str | None):
+    def __init__(
+        self, folder: RunFolder, recovery: Recovery, monitor: str | None, num_best: int = 1
+    ):
         self.path = folder.path
         # "caller" stands for data that came from the caller of `fit`, not from a recipe.
         self.dataset = None if folder.dataset == "caller" else folder.dataset
         self._folder, self._recovery = folder, recovery
-        self._best = BestModel(folder, monitor, recovery.attempt)
+        others = BestModels(folder, num_best, recovery.attempt, recovery.saved_step)
+        self._best = BestModel(folder, monitor, recovery.attempt, others)
         self._report = LiveReport(folder.path)
         self._unwritten: deque[dict[str, Any]] = deque()
         self._raw_digest: str | None = None
@@ -113,6 +117,7 @@ class KeptRun:
     def rewind(self, step: int, epoch: int) -> None:
         """Removes from the log what will be logged again."""
         self._folder.rewind(step, epoch)
+        self._best.rewind(epoch)
 
     def log(self, **fields: Any) -> None:
         """Appends to metrics.jsonl, after what could not be written before."""
@@ -149,6 +154,7 @@ class KeptRun:
                 "written to. Free some space and start the same command again; the earlier "
                 "checkpoints are intact."
             ) from error
+        self._best.saved()
 
     @property
     def best_value(self) -> float | None:
@@ -159,9 +165,9 @@ class KeptRun:
     def best_value(self, value: float | None) -> None:
         self._best.value = self._best.written = value
 
-    def keep_best(self, engine: Engine, logs: dict[str, Any]) -> None:
-        """Writes best.keras if this epoch was the best."""
-        self._best.keep(engine, logs)
+    def keep_best(self, engine: Engine, logs: dict[str, Any], *, epoch: int, step: int) -> None:
+        """Writes best.keras if this epoch was the best. Epochs are counted from 1."""
+        self._best.keep(engine, logs, epoch=epoch, step=step)
 
     def has_folder(self) -> bool:
         """Whether the folder is still this run's: whoever writes there by path asks first."""
@@ -236,4 +242,4 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         warn=options.watching.reporter.warn,
     )
     stack.callback(recovery.close)
-    return KeptRun(folder, recovery, keeping.monitor)
+    return KeptRun(folder, recovery, keeping.monitor, keeping.keep_best)

@@ -25,7 +25,18 @@ def test_what_devices_cannot_read_is_refused_before_tensorflow_is_imported(text)
         names.resolve_names(text, soft=True)
 
 
-COMMANDS = ("fit", "launch", "evaluate", "predict", "export", "new", "runs", "bench", "doctor")
+COMMANDS = (
+    "fit",
+    "tune",
+    "launch",
+    "evaluate",
+    "predict",
+    "export",
+    "new",
+    "runs",
+    "bench",
+    "doctor",
+)
 
 
 def test_every_option_of_the_page_exists(capsys):

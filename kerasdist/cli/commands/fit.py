@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -40,22 +41,34 @@ from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
-_KEEPING = ("resume", "save_every", "keep", "monitor")
+_KEEPING = ("resume", "save_every", "keep", "monitor", "keep_best")
 _WATCHING = ("log_every", "profile", "log_placement")
 
 
-def fit(options: FitOptions) -> int:
-    """`kerasdist fit`."""
+def fit(options: FitOptions, callbacks: Sequence[keras.callbacks.Callback] = ()) -> int:
+    """`kerasdist fit`, with more callbacks than those of the recipe."""
     names = names_of(options.run)
     placement = None if cluster.current() is None else place(names)
     with contextlib.nullcontext() if placement is None else placement.together():
-        return _Fit(options, names, placement).run()
+        return _Fit(options, names, placement, callbacks).run()
+
+
+def on_trial(options: FitOptions) -> tuple[TrainingOptions, str, list[str]]:
+    """For the finders: a training that keeps nothing, its title, and the names of its devices."""
+    names = names_of(options.run)
+    return *_Fit(options, names, None).on_trial(), names
 
 
 class _Fit:
     """One `kerasdist fit` on this process, which is alone or one of several workers."""
 
-    def __init__(self, options: FitOptions, names: list[str], placement: Placement | None):
+    def __init__(
+        self,
+        options: FitOptions,
+        names: list[str],
+        placement: Placement | None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+    ):
         self._options = options.run
         self._names, self._placement = names, placement
         self._is_chief = placement is None or placement.is_chief
@@ -70,6 +83,7 @@ class _Fit:
             validation_data=job.build_data("validation") if job.recipe is not None else None,
         )
         self._callbacks = run_callbacks.of_recipe(job.recipe)
+        self._more_callbacks = callbacks
         self._early_stopping = run_callbacks.early_stopping(
             self._options["patience"],
             self._options["monitor"],
@@ -120,8 +134,15 @@ class _Fit:
             callbacks=[
                 *self._callbacks,
                 *([] if self._early_stopping is None else [self._early_stopping]),
+                *self._more_callbacks,
             ],
         )
+
+    def on_trial(self) -> tuple[TrainingOptions, str]:
+        """A training from the weights that the command starts with, and its title."""
+        precision, init_from = self._options["precision"], self._options["init_from"]
+        source = ModelSource.checked(self._job.build_model, precision, init_from)
+        return dataclasses.replace(self._trial(), source=source), self._job.name
 
     def _trial(self) -> TrainingOptions:
         """Two steps and one batch of validation. Nothing is kept."""

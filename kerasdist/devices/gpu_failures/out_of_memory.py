@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import tensorflow as tf
 
 from kerasdist.devices import private_tensorflow, visible_gpus
-from kerasdist.errors import RunFailedError
+from kerasdist.errors import OutOfMemoryError
 
 # What TensorFlow and XLA say if a device has no memory left (TF 2.21). They use
 # ResourceExhaustedError for other things, too, such as messages that are too long to send.
@@ -40,7 +40,7 @@ Usage = Callable[[str], tuple[int, int]]
 
 def found(
     error: BaseException, devices: Mapping[str, str], usage: Usage | None = None
-) -> RunFailedError | None:
+) -> OutOfMemoryError | None:
     """What to tell the user about an error; None if no device was out of memory.
 
     Args:
@@ -58,7 +58,7 @@ def found(
     return None
 
 
-def _cancelled(devices: Mapping[str, str], usage: Usage) -> RunFailedError | None:
+def _cancelled(devices: Mapping[str, str], usage: Usage) -> OutOfMemoryError | None:
     """If one of several devices fails, TensorFlow cancels the others, and sometimes tells only that
     (2.21). Then the device with the fullest memory is most likely the one: the message says so.
     """
@@ -90,7 +90,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _told(device: str, what: str, evidence: str = "") -> RunFailedError:
+def _told(device: str, what: str, evidence: str = "") -> OutOfMemoryError:
     fix = (
         "Use a smaller `batch_size`, more `shards` (the same maths with less memory), more devices "
         'or `precision="mixed_bfloat16"`; on the command line these are `--batch-size`, '
@@ -101,7 +101,7 @@ def _told(device: str, what: str, evidence: str = "") -> RunFailedError:
             " If other programs use that GPU (`nvidia-smi` lists them), stop them, or start them "
             "and kerasdist with `--memory-growth`."
         )
-    return RunFailedError(
+    return OutOfMemoryError(
         f"{device} is out of memory: {what} did not fit.{evidence} Expected the weights, the "
         f"optimizer and the activations of a step to fit on each device. {fix}"
     )

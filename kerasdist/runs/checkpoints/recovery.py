@@ -157,6 +157,10 @@ class Recovery:
         self._check_saver()
         return self._saver.error
 
+    def saved_step(self) -> int:
+        """The step of the newest checkpoint on disk; -1 without one."""
+        return max(self._store.steps(), default=-1)
+
     def attempt(self, what: str, write: Callable[[], Any]) -> Exception | None:
         """Calls `write`. A failure is a warning, does not stop the training, and is returned."""
         try:

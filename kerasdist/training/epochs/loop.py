@@ -102,7 +102,7 @@ class Loop:
         self._watch.epoch(at.step, at.epoch, epochs, logs, at.learning_rate)
         # The loss of an epoch without steps is 0: it would be the best.
         if at.in_epoch and can_be_best:
-            self._run.keep_best(self._engine, logs)
+            self._run.keep_best(self._engine, logs, epoch=at.epoch + 1, step=at.step)
         self._hooks.call("on_epoch_end", at.epoch, dict(logs))
         at.epoch += 1
         at.in_epoch = 0

@@ -129,7 +129,7 @@ def advice(name: str, known: Any) -> str:
 def check_model(model: Any, title: str) -> None:
     """Refuses data, or anything else, in the place of the model."""
     kind = type(model).__name__
-    if title == "fit":
+    if title not in ("evaluate", "predict"):
         what, other = f"`model` of type {kind}", "a function without arguments that returns one"
         is_right = callable(model)
     else:

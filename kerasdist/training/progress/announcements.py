@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasdist.runs import kept_models
 from kerasdist.runs.catalog import read_config
-from kerasdist.runs.file_names import BEST, CONFIG, FINAL, REPORT
+from kerasdist.runs.file_names import BEST, BEST_MODELS, CONFIG, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
@@ -90,6 +91,8 @@ def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) 
         name, best = found
         facts["best"] = f"{as_text({name: best.value})} in epoch {best.epoch}"
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
+    if kept := kept_models.kept(run):
+        there.append(f"{BEST_MODELS}/ (the {len(kept)} best)")
     lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
     if result.get("saved") == "weights":
         lines.append(

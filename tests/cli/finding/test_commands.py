@@ -1,0 +1,98 @@
+"""`fit --find-lr` and `fit --find-batch-size`, as a person runs them."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from kerasdist.cli.finding import batch_size, learning_rate
+from kerasdist.cli.finding.batch_size import Trials
+from kerasdist.cli.finding.trial import serve
+from kerasdist.errors import KerasdistError
+from kerasdist.finders import host_memory
+from tests.classifier_recipe import write
+
+
+def test_find_lr_shows_a_plot_and_the_command_and_keeps_no_run(tiny, command):
+    done = command("fit", "tiny", "--find-lr", "--devices", "2", "--epochs", 3)
+    assert done.code == 0
+    assert done.err == ""
+    assert all(len(line) <= 80 for line in done.lines if not line.startswith("train"))
+    assert "step 10 of 100: learning rate" in done.out
+    assert sum("*" in line for line in done.lines) > 3
+    (line,) = [line for line in done.lines if line.startswith("suggestion")]
+    rate = line.split()[1]
+    assert 0.005 < float(rate) < 1  # It diverges from about 1 on.
+    assert f"kerasdist fit tiny --devices 2 --epochs 3 --learning-rate {rate}" in done.out
+    assert Path("find-lr/tiny.html").is_file()
+    assert not Path("runs").exists()
+
+
+def test_find_lr_of_a_recipe_without_such_a_setting(tmp_path, command):
+    write(tmp_path / "classes")
+    done = command("fit", "classes", "--find-lr", "--json")
+    assert done.code == 0
+    (found,) = done.objects
+    assert found["command"] is None
+    assert 1e-4 < found["suggestion"] < 1
+    assert len(found["rates"]) == len(found["losses"]) == len(found["smoothed"])
+    assert Path(found["plot"]).parent == learning_rate.FOLDER
+
+
+def test_a_trial_answers(tiny, monkeypatch):
+    monkeypatch.chdir(tiny.parent)
+    said = []
+    argv = ["tiny", "--quiet", "--batch-size", "20"]
+    serve({"argv": argv, "batch_size": 20, "seconds": 0.05}, said.append)
+    ready, trial = said
+    assert (ready["title"], ready["examples"], ready["least"]) == ("tiny", 40, 1)
+    assert not ready["is_gpu"]
+    assert trial["trial"]["fits"]
+    assert trial["trial"]["batch_size"] == 20
+    assert trial["trial"]["examples_per_second"] > 0
+    said.clear()
+    serve({"argv": [*argv, "--shards", "0"], "batch_size": 20, "seconds": 0.05}, said.append)
+    assert "`--shards 0`" in said[0]["error"]
+
+
+def test_what_the_end_of_a_process_means():
+    trials = Trials(["r"])
+    assert trials._judged(8, [], "needs too much", 0, "").note == "needs too much"
+    found = trials._judged(8, [], "", -signal.SIGABRT, "")
+    assert (found.fits, found.note) == (False, "ended its process (SIGABRT)")
+    with pytest.raises(KerasdistError, match="the recipe is broken"):
+        trials._judged(8, [{"error": "the recipe is broken"}], "", 0, "")
+    with pytest.raises(KerasdistError, match="failed with a batch of 8: NameError: x Correct"):
+        trials._judged(8, [], "", 1, "Traceback\nNameError: x\n")
+
+
+def test_a_process_that_takes_too_much_memory_is_stopped(monkeypatch):
+    """As the kernel would stop it, but before others suffer."""
+    hungry = "import sys, time; sys.stdin.readline(); x = bytearray(400 * 2**20); time.sleep(60)"
+    popen = batch_size.subprocess.Popen
+    monkeypatch.setattr(
+        batch_size.subprocess,
+        "Popen",
+        lambda argv, **options: popen([sys.executable, "-c", hungry], **options),
+    )
+    monkeypatch.setattr(host_memory, "free", lambda: 200 * 2**20)
+    trial = Trials(["r"]).attempt(8)
+    assert (trial.fits, trial.note) == (False, "needs more than 0.16 GB of memory")
+
+
+@pytest.mark.slow
+def test_find_batch_size_uses_a_process_for_each_trial(tiny, command):
+    done = command("fit", "tiny", "--find-batch-size", "--json", "--devices", "2")
+    assert done.code == 0
+    (found,) = done.objects
+    assert found["largest"] == 40
+    assert [trial["batch_size"] for trial in found["trials"]] == [2, 4, 8, 16, 32, 40]
+    assert found["ended"] == "the data has 40 examples"
+    assert found["command"] == f"kerasdist fit tiny --devices 2 --batch-size {found['fastest']}"
+    assert not Path("runs").exists()
+    shown = command("fit", "tiny", "--find-batch-size", "--batch-size", 40, "--units", 4)
+    assert "largest  40: larger ones were not used, because the data has 40" in shown.out
+    assert "kerasdist fit tiny --units 4 --batch-size" in shown.out
+    assert json.loads(json.dumps(found))["title"] == "tiny"
