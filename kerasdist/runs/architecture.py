@@ -13,6 +13,7 @@ import tensorflow as tf
 import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.models.foreign_code import first_foreign
+from kerasdist.runs import layer_table
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
@@ -32,7 +33,12 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
         layers = json.loads(model.to_json())
     except Exception:  # noqa: BLE001 - a class without `get_config`: only its code can make it
         layers = None
-    return {"class_name": type(model).__name__, "data": _plain(spec), "model": layers}
+    return {
+        "class_name": type(model).__name__,
+        "data": _plain(spec),
+        "model": layers,
+        "summary": layer_table.summary(model),
+    }
 
 
 def read_spec(path: Path) -> Any:
