@@ -15,6 +15,8 @@ from kerasdist.runs.headline import VALIDATION, in_words, is_share
 from kerasdist.runs.reading import Run
 
 _MOST_EPOCHS = 100
+# For result.json, these stand for data whose origin nobody knows.
+_NO_NAMES = ("caller", "provider", "recipe")
 SYNTHETIC_NOTE = "Trained on synthetic data: the numbers say nothing about the real dataset."
 
 
@@ -105,8 +107,7 @@ def said(name: str, value: float | None) -> str:
 def summary(run: Run) -> dict[str, Any]:
     """What the tiles of a run's page say: its data, its size and its devices."""
     values: dict[str, Any] = {
-        # The data of a call in Python has no name.
-        "dataset": None if run.dataset == "caller" else run.dataset,
+        "dataset": None if run.dataset in _NO_NAMES else run.dataset,
     }
     best = run.best(run.monitor)
     if best is not None and run.monitor not in _first(run):

@@ -13,7 +13,6 @@ import tensorflow as tf
 import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.models.foreign_code import first_foreign
-from kerasdist.runs import layer_table
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
@@ -33,12 +32,7 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
         layers = json.loads(model.to_json())
     except Exception:  # noqa: BLE001 - a class without `get_config`: only its code can make it
         layers = None
-    return {
-        "class_name": type(model).__name__,
-        "data": _plain(spec),
-        "model": layers,
-        "summary": layer_table.summary(model),
-    }
+    return {"class_name": type(model).__name__, "data": _plain(spec), "model": layers}
 
 
 def read_spec(path: Path) -> Any:

@@ -22,7 +22,7 @@ def table(model: Mapping[str, Any]) -> str:
     rows = [
         [
             html.row_name(str(layer.get("name"))),
-            html.cell(layer.get("class"), "text"),
+            html.cell(layer.get("class")),
             f"<td>{escape(_shape(layer.get('output')))}</td>",
             html.cell(layer.get("parameters")),
         ]
@@ -45,7 +45,7 @@ def _about(model: Mapping[str, Any]) -> str:
     text = f"{model.get('class_name')}: {html.text_of(total)} parameters"
     if total is not None and trainable is not None and trainable < total:
         text += f", {trainable:,} of them trainable"
-    return f"{text}. Shapes are of one example; “?” stands for sizes that differ."
+    return f"{text}. Shapes are of one example; “?” stands for sizes that differ, “–” for unknown ones."
 
 
 def _summary(model: Mapping[str, Any]) -> Mapping[str, Any]:
