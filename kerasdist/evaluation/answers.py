@@ -37,19 +37,27 @@ class ClassAnswers:
         """How many examples were counted."""
         return int(self._matrix.sum())
 
-    def add(self, targets: Any, outputs: np.ndarray, fields: dict[str, Any]) -> bool:
+    def add(
+        self,
+        targets: Any,
+        outputs: np.ndarray,
+        fields: dict[str, Any],
+        numbers: list[int] | None = None,
+    ) -> bool:
         """Counts a batch; False if its targets are not labels.
 
         Args:
             targets: The batch's targets.
             outputs: The model's outputs.
             fields: The batch by field, to draw examples.
+            numbers: The numbers of the examples in the data; None if they come in order.
         """
         labels = self._classes.labels(targets)
         if labels is None:
             return False
         scores = self._classes.scores(outputs)
         guesses = likeliest(self._classes, outputs, 1)
+        places = numbers or range(self._position, self._position + len(guesses))
         known = []
         for i, (label, (guess,)) in enumerate(zip(labels.numpy().tolist(), guesses, strict=True)):
             if not 0 <= label < len(self._classes.names):
@@ -57,14 +65,20 @@ class ClassAnswers:
             self._matrix[label, guess.index] += 1
             if guess.is_probability:
                 known.append((guess.score, scores[i, 1], label, guess.index))
-            self._offer(label, guess, float(scores[i, label]), partial(picture, fields, i), i)
+            draw = partial(picture, fields, i)
+            self._offer(label, guess, float(scores[i, label]), draw, places[i])
         if known:
             self._answered.append(np.array(known))
         self._position += len(guesses)
         return True
 
     def _offer(
-        self, label: int, guess: Guess, share: float, draw: Callable[[], bytes | None], i: int
+        self,
+        label: int,
+        guess: Guess,
+        share: float,
+        draw: Callable[[], bytes | None],
+        position: int,
     ) -> None:
         # Scores that are not probabilities are ordered by their distance to the highest score.
         loss = -math.log(max(share, 1e-30)) if guess.is_probability else guess.score - share
@@ -72,7 +86,7 @@ class ClassAnswers:
         def fields() -> dict[str, Any]:
             return {
                 "loss": loss,
-                "position": self._position + i,
+                "position": position,
                 "label": self._classes.names[label],
                 "answer": guess.name,
                 "probability": guess.score if guess.is_probability else None,
@@ -80,7 +94,6 @@ class ClassAnswers:
                 "png": encoded(draw()),
             }
 
-        position = self._position + i
         self._worst.offer(label, loss, position, fields)
         self._best.offer(label, -loss, position, fields)
 
@@ -115,13 +128,20 @@ class ValueAnswers:
         self._worst, self._best = Highest(in_turn=False), Highest(in_turn=False)
         self.num_examples = 0
 
-    def add(self, targets: Any, outputs: np.ndarray, fields: dict[str, Any]) -> bool:
+    def add(
+        self,
+        targets: Any,
+        outputs: np.ndarray,
+        fields: dict[str, Any],
+        numbers: list[int] | None = None,
+    ) -> bool:
         """Collects a batch; False if its targets are not values of the same shape.
 
         Args:
             targets: The batch's targets.
             outputs: The model's outputs.
             fields: The batch by field, to draw examples.
+            numbers: The numbers of the examples in the data; None if they come in order.
         """
         flat = tf.nest.flatten(targets)
         shape = (len(outputs), len(self._names))
@@ -130,9 +150,10 @@ class ValueAnswers:
         true = np.asarray(flat[0], np.float64).reshape(shape)
         predicted = np.asarray(outputs, np.float64).reshape(shape)
         errors = np.abs(predicted - true).mean(axis=1)
+        places = numbers or range(self.num_examples, self.num_examples + len(outputs))
         for i, error in enumerate(errors.tolist()):
             if math.isfinite(error):
-                self._offer(error, true[i], predicted[i], partial(picture, fields, i), i)
+                self._offer(error, true[i], predicted[i], partial(picture, fields, i), places[i])
         self._pairs.append(np.stack([true, predicted]))
         self.num_examples += len(outputs)
         return True
@@ -143,10 +164,8 @@ class ValueAnswers:
         true: np.ndarray,
         predicted: np.ndarray,
         draw: Callable[[], bytes | None],
-        i: int,
+        position: int,
     ) -> None:
-        position = self.num_examples + i
-
         def fields() -> dict[str, Any]:
             return {
                 "loss": error,

@@ -11,8 +11,9 @@ import keras
 import numpy as np
 
 from kerasdist.data.feed import Feed
+from kerasdist.data.forms.sequences import Sequences
 from kerasdist.data.preparation import preparation
-from kerasdist.data.streams import KERAS_BATCH_SIZE, open_stream
+from kerasdist.data.streams import KERAS_BATCH_SIZE, is_arrays, open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
@@ -36,18 +37,23 @@ def evaluate(
     data: Any,
     recipe: Recipe | None,
     device: str,
+    *,
+    batch_size: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any] | None:
     """Finds what a report shows of a classifier's or a regression's answers.
 
     Here, the loss of an example is the negative logarithm of its label's probability, or its
-    absolute error, whichever loss the model was trained with.
+    absolute error, whichever loss the model was trained with. Data in memory is read in random
+    order: if the time is not enough for all of it, the part that was read stands for the rest,
+    also if the data is sorted by class.
 
     Args:
         model: A trained model.
         data: Validation data.
         recipe: The recipe, which may name the classes.
         device: The device to compute on.
+        batch_size: The examples per batch, if the data has no batches yet.
         clock: Returns seconds; tests replace it.
 
     Returns:
@@ -56,7 +62,10 @@ def evaluate(
     """
     deadline = clock() + MOST_SECONDS
     with contextlib.ExitStack() as stack:
-        stream = open_stream(data, default_batch_size=KERAS_BATCH_SIZE, shuffle=False)
+        is_random = is_arrays(data) or isinstance(data, Sequences)
+        stream = open_stream(
+            data, default_batch_size=batch_size or KERAS_BATCH_SIZE, shuffle=is_random
+        )
         stack.callback(stream.close)
         if stream.is_one_shot or stream.is_endless:
             return None
@@ -70,18 +79,23 @@ def evaluate(
         is_whole = False
         batches = read_batches(feed)
         while clock() < deadline:
+            numbers = feed.examples_of_batch()
             batch = next(batches, None)
             if batch is None:
                 is_whole = True
                 break
             outputs = np.asarray(keras.tree.flatten(engine.predict(batch))[0])
-            if not answers.add(
-                targets_read(model, batch), outputs, dict(fields_read(model, batch))
-            ):
+            targets, fields = targets_read(model, batch), dict(fields_read(model, batch))
+            if not answers.add(targets, outputs, fields, numbers):
                 return None
     if not answers.num_examples:
         return None
-    found = {"examples": answers.num_examples, "is_whole": is_whole, **answers.content()}
+    found = {
+        "examples": answers.num_examples,
+        "is_whole": is_whole,
+        "is_random": is_random,
+        **answers.content(),
+    }
     sounds.add_to(found, recipe)
     return found
 

@@ -30,8 +30,25 @@ def test_time_for_examples_is_limited(run):
     model = kerasdist.load(run)
     ticks = iter(range(0, 1000, 3))  # Each look at the clock is three seconds later.
     found = examples.evaluate(model, data, recipe, "CPU:0", clock=lambda: next(ticks))
-    assert (found["examples"], found["is_whole"]) == (30, False)
+    assert (found["examples"], found["is_whole"], found["is_random"]) == (30, False, False)
     assert np.sum(found["confusion"]) == 30
+
+
+def test_a_part_of_data_in_memory_is_a_random_part(run):
+    """The data is sorted by class, as many data sets are."""
+    recipe = kerasdist.load_recipe(run / "config.json")
+    data = recipe.build_data("validation")
+    order = np.argsort(data["label"], kind="stable")
+    data = {name: array[order] for name, array in data.items()}
+    ticks = iter(range(0, 1000, 3))
+    found = examples.evaluate(
+        kerasdist.load(run), data, recipe, "CPU:0", batch_size=10, clock=lambda: next(ticks)
+    )
+    assert (found["examples"], found["is_whole"], found["is_random"]) == (30, False, True)
+    assert np.count_nonzero(np.sum(found["confusion"], axis=1)) == 3
+    names = np.array(["low", "middle", "high"])
+    for each in (*found["worst"], *found["best"]):
+        assert names[data["label"][each["position"]]] == each["label"]
 
 
 def test_a_regression_has_errors_instead_of_a_confusion(regression):
@@ -49,7 +66,8 @@ def test_a_regression_has_errors_instead_of_a_confusion(regression):
         assert target["rmse"] == pytest.approx(np.sqrt((errors[:, i] ** 2).mean()), rel=1e-5)
         spread = ((y[:, i] - y[:, i].mean()) ** 2).sum()
         assert target["r2"] == pytest.approx(1 - (errors[:, i] ** 2).sum() / spread, rel=1e-4)
-        assert np.allclose(target["points"], np.stack([y[:, i], predicted[:, i]], 1), atol=1e-5)
+        points = np.stack([y[:, i], predicted[:, i]], 1)
+        assert np.allclose(sorted(target["points"]), sorted(points.tolist()), atol=1e-5)
         assert sum(target["residuals"]["counts"]) == 37
     order = np.argsort(errors.mean(axis=1))
     assert [each["position"] for each in found["best"]] == order[:8].tolist()

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from kerasdist.reports.sections import confusion
 from kerasdist.reports import html
 from kerasdist.reports.live import LiveReport
+from kerasdist.reports.sections import confusion
 from kerasdist.runs import reading
 from tests import run_folders
 from tests.reports.pages import EVALUATION, html_of

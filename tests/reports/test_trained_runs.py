@@ -63,7 +63,7 @@ def test_fit_says_where_its_report_is(run, command, tmp_path):
 
 
 def test_examples_that_cannot_be_had_do_not_fail_a_run(command, tmp_path, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ValueError("no examples today\nmore")
 
     monkeypatch.setattr(examples, "evaluate", broken)

@@ -192,7 +192,9 @@ class _Fit:
         found = None
         try:
             if validation is not None:
-                found = examples.evaluate(history.model, validation, recipe, device)
+                found = examples.evaluate(
+                    history.model, validation, recipe, device, batch_size=self._data.batch_size
+                )
         finally:
             # The pictures of the batch are kept if the rest fails.
             content = {**(found or {}), **({"training_batch": batch} if batch else {})}

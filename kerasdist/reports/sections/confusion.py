@@ -111,10 +111,13 @@ def _matrix(evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[int]]] 
 def of_which(evaluation: Mapping[str, Any]) -> str:
     """How many examples an evaluation covers, and after which step."""
     count = html.text_of(evaluation.get("examples"))
-    which = "All" if evaluation.get("is_whole") else "The first"
     after = evaluation.get("steps")
     when = f" after step {html.text_of(after)}" if after is not None else ""
-    return f"{which} {count} validation examples{when}."
+    if evaluation.get("is_whole"):
+        return f"All {count} validation examples{when}."
+    if evaluation.get("is_random"):
+        return f"{count} of the validation examples, chosen at random{when}."
+    return f"The first {count} validation examples{when}."
 
 
 def _heat(names: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:

@@ -45,7 +45,10 @@ def _about(model: Mapping[str, Any]) -> str:
     text = f"{model.get('class_name')}: {html.text_of(total)} parameters"
     if total is not None and trainable is not None and trainable < total:
         text += f", {trainable:,} of them trainable"
-    return f"{text}. Shapes are of one example; “?” stands for sizes that differ, “–” for unknown ones."
+    return (
+        f"{text}. Shapes are of one example; “?” stands for sizes that differ, “–” for unknown "
+        "shapes."
+    )
 
 
 def _summary(model: Mapping[str, Any]) -> Mapping[str, Any]:
