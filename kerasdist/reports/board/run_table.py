@@ -147,9 +147,12 @@ def progress(watched: Watched) -> str:
     is_known = isinstance(planned, int) and planned >= done > 0
     text = f"{unit} {done:,}" + (f" of {planned:,}" if is_known else "")
     if not done:
-        text = f"step {run.num_steps:,}" if run.num_steps else "starting"
-    if run.status != "running" or not isinstance(planned, int) or not planned:
-        return text if done or run.num_steps else "–"
+        text = f"step {run.num_steps:,}" if run.num_steps else "–"
+    if run.status != "running":
+        return text
+    text = "starting" if text == "–" else text
+    if not isinstance(planned, int) or not planned:
+        return text
     return f'{text}<progress max="{planned}" value="{min(done, planned)}"></progress>'
 
 
