@@ -136,7 +136,7 @@ def test_examples_get_the_sounds_of_their_positions():
     "clips", [[], [(np.ones(3), 8000)], [np.ones(3)] * 2, [(np.ones(3), 0)] * 2]
 )
 def test_a_recipe_that_reads_other_sounds_is_told(clips):
-    with pytest.raises(KerasdistError, match="`read_sounds` for 2 examples. Expected a pair"):
+    with pytest.raises(KerasdistError, match=r"`read_sounds` for 2 examples\. Expected a pair"):
         extras.read_sounds(Sounding(clips), "validation", [0, 1])
 
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, first_line
 from kerasdist.reports import html
 from kerasdist.reports.board import pages
 from kerasdist.reports.board.pages import Page, Query
@@ -107,18 +107,29 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 "text/plain",
             )
             return
-        address = urlsplit(self.path)
-        query = parse_qs(address.query, errors="replace", max_num_fields=1000)
+        try:
+            address = urlsplit(self.path)
+            query = parse_qs(address.query, errors="replace", max_num_fields=1000)
+        except ValueError:
+            self._send_page(pages.missing("This address cannot be read."))
+            return
         if address.path == "/report":
             self._send_report(query)
         elif address.path in _PAGES:
-            with self.server.runs.guard:
-                page = _PAGES[address.path](self.server.runs, query)
-            self._send_page(page)
+            self._send_page(self._made(_PAGES[address.path], query))
         else:
             self._send_page(pages.missing("There is no such page."))
 
     do_HEAD = do_GET
+
+    def _made(self, make: Callable[[WatchedRuns, Query], Page], query: Query) -> Page:
+        """A page. Files can hold anything, and the board goes on whatever they hold."""
+        try:
+            with self.server.runs.guard:
+                return make(self.server.runs, query)
+        except Exception as error:  # noqa: BLE001 - the browser shows it
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            return pages.missing(f"This page cannot be shown. {reason}")
 
     def _send_page(self, page: Page) -> None:
         is_part = PART_HEADER in self.headers

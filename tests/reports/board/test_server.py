@@ -1,5 +1,6 @@
 """The board answers browsers on this machine, shows what is in the folder, and nothing else."""
 
+import doctest
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import urllib.request
 import pytest
 
 from kerasdist.errors import KerasdistError
-from kerasdist.reports.board import run_table
+from kerasdist.reports.board import run_table, server
 from kerasdist.reports.board.server import Board
 from kerasdist.reports.live import write_report
 from kerasdist.runs.lock import RunLock
@@ -324,6 +325,23 @@ def test_hundreds_of_runs_are_listed_quickly(served, tmp_path):
     again = served.get("/?all=1")
     assert time.process_time() - began < 2
     assert len(again.text) < 1_000_000
+
+
+def test_a_page_that_cannot_be_made_says_why(served, runs, monkeypatch):
+    monkeypatch.setattr(run_table, "table", lambda *_, **__: 1 / 0)
+    found = served.get("/")
+    assert found.status == 404
+    assert "This page cannot be shown. ZeroDivisionError: division by zero" in found.text
+    assert served.of("run", "good").status == 200
+
+
+@pytest.mark.parametrize("path", ["/?" + "&".join(["a=1"] * 1001), "/run?run=%ff%fe", "/?q=%00"])
+def test_strange_addresses_are_answered(served, runs, path):
+    assert served.get(path).status in (200, 404)
+
+
+def test_the_example_of_the_docstring_runs():
+    assert doctest.testmod(server).failed == 0
 
 
 def test_two_clients_at_once(served, runs):
