@@ -1,26 +1,24 @@
 """Makes the pictures of reports, of the board and of a notebook in docs/images, with Chromium.
 
-`python benchmarks/pictures.py RUNS`: RUNS is a folder of runs; the picture of a report is of its
-run `cifar10/0001`. Without RUNS, only the picture of the notebook is made.
-
-The pictures of the README were made with these runs, on real data:
-
-    kerasdist fit cifar10 --data-dir DATA                               cifar10/0001
-    kerasdist fit audio --data-dir DATA --epochs 4                      audio/0001
-    kerasdist fit audio --data-dir DATA --epochs 4 --learning-rate 0.0003, killed   audio/0002
-    kerasdist fit cifar10 --source synthetic --epochs 3                 cifar10/0002
-    kerasdist fit audio --data-dir DATA --epochs 8 --seed 1             audio/0003, while it ran
+`python benchmarks/pictures.py` trains the small runs that the board shows, on made-up data, in
+about a minute. With `--reports SOUNDS IMAGES`, it also makes pictures of the reports of two runs.
+Those in docs/images are of `kerasdist fit audio --data-dir DATA --epochs 4` and
+`kerasdist fit cifar10 --data-dir DATA --steps 60`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import html
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +30,76 @@ from tests.reports.devtools import DESKTOP, PHONE, Browser  # noqa: E402
 IMAGES = ROOT / "docs/images"
 # Larger pictures make the README slow to open.
 MOST_BYTES = 300_000
+# Customers who leave, from five made-up numbers each. With `pause`, an epoch takes so many seconds.
+_RECIPE = {
+    "config": """
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Config:
+    units: int = 32
+    learning_rate: float = 0.002
+    pause: float = 0.0
+    source: str = "files"
+    batch_size: int = 64
+    epochs: int = 10
+""",
+    "data": """
+import numpy as np
+
+CLASS_NAMES = ("stays", "leaves")
+
+
+def find_source(config):
+    return config.source
+
+
+def build_data(config, split):
+    random = np.random.default_rng(split == "train")
+    x = random.normal(size=(3000, 5)).astype("float32")
+    logit = 3 * x[:, 0] - 4 * x[:, 1] * (x[:, 2] > 0) + 2 * np.sin(3 * x[:, 3]) - 1
+    noise = 0.0 if config.source == "synthetic" else 1.0
+    label = logit + noise * random.logistic(size=3000) > 0
+    return {"customer": x, "label": label.astype("float32")[:, None]}
+""",
+    "model": """
+import time
+
+import keras
+
+import kerasdist
+
+
+class Churn(kerasdist.Model):
+    features = "customer"
+    targets = "label"
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.hidden = [keras.layers.Dense(config.units, "relu") for _ in range(2)]
+        self.out = keras.layers.Dense(1, "sigmoid")
+
+    def call(self, customer):
+        for layer in self.hidden:
+            customer = layer(customer)
+        return self.out(customer)
+
+    def defaults(self):
+        optimizer = keras.optimizers.Adam(self.config.learning_rate)
+        return dict(optimizer=optimizer, loss="binary_crossentropy", metrics=["accuracy"])
+
+
+def build_model(config):
+    return Churn(config)
+
+
+def build_callbacks(config):
+    pause = lambda *_: time.sleep(config.pause)
+    return [keras.callbacks.LambdaCallback(on_epoch_end=pause)]
+""",
+}
 _NOTEBOOK_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 12px 24px; width: 1080px; }
 .cell { display: grid; grid-template-columns: 56px 1fr; }
@@ -42,18 +110,64 @@ img { max-width: 100%; }
 """
 
 
+def make_runs(folder: Path) -> None:
+    """Trains runs that ended in several ways."""
+    recipe = folder / "churn"
+    recipe.mkdir()
+    for name, content in _RECIPE.items():
+        (recipe / f"{name}.py").write_text(content)
+    for options in (
+        ["--units", "32"],
+        ["--units", "64", "--learning-rate", "0.004"],
+        ["--units", "8", "--learning-rate", "0.0005"],
+        ["--source", "synthetic"],
+    ):
+        _train(folder, options).wait()
+    killed = _train(folder, ["--units", "16", "--pause", "2"])
+    _wait_for_epoch(folder / "runs/churn/0005", 4)
+    killed.kill()
+    killed.wait()
+
+
+def _train(folder: Path, options: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kerasdist", "fit", "churn", "--no-resume", "--quiet", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def _wait_for_epoch(run: Path, epoch: int) -> None:
+    while f'"epoch": {epoch},' not in _text(run / "metrics.jsonl"):
+        time.sleep(0.2)
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""
+
+
+@contextlib.contextmanager
+def training(folder: Path) -> Iterator[None]:
+    """A run that trains inside the block."""
+    process = _train(folder, ["--units", "128", "--pause", "4", "--epochs", "24"])
+    try:
+        _wait_for_epoch(folder / "runs/churn/0006", 6)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def board_pictures(runs: Path, browser: Browser) -> None:
     """The list on three screens, a run, and a comparison."""
     with Board(runs, port=0) as board:
         threading.Thread(target=board.serve_forever, daemon=True).start()
-        names = list(board.runs.look())
-        running = [name for name, each in board.runs.look().items() if each.run.status == "running"]
-        one = (running or names)[0]
-        audio = [name for name in names if name.startswith("audio/")] or names
-        several = "&".join(f"run={name}" for name in audio)
+        several = "&".join(f"run=churn/{number:04d}" for number in (1, 2, 3, 4))
         for name, path, size, is_dark, height in (
             ("board", "/", DESKTOP, False, 520),
-            ("board-dark", f"/run?run={one}", DESKTOP, True, 860),
+            ("board-dark", "/run?run=churn/0006", DESKTOP, True, 860),
             ("board-phone", "/", PHONE, False, 844),
             ("board-compare", f"/compare?{several}", DESKTOP, False, 1100),
         ):
@@ -63,18 +177,22 @@ def board_pictures(runs: Path, browser: Browser) -> None:
         board.shutdown()
 
 
-def report_pictures(run: Path, browser: Browser) -> None:
-    """The summary of a report, and its classes and examples."""
-    tab = browser.tab((run / "report.html").as_uri(), DESKTOP)
+def report_pictures(sounds: Path, images: Path, browser: Browser) -> None:
+    """The upper half of a report, and the classes and examples of another one."""
+    tab = browser.tab((sounds / "report.html").as_uri(), DESKTOP)
     # The folder of this machine says nothing to readers.
-    tab.run("document.querySelector('header .path').textContent = 'runs/cifar10/0001'")
+    tab.run("document.querySelector('header .path').textContent = 'runs/audio/0001'")
     save("report", tab.screenshot(tab.run(_bottom("loss-and-metrics"))))
-    tab.run(
-        "document.querySelectorAll('main > *').forEach(each => {"
-        "  each.hidden = !['classes', 'worst-and-best-examples', 'a-training-batch']"
-        "    .includes(each.id); })"
-    )
-    save("report-examples", tab.screenshot(tab.run(_bottom("a-training-batch"))))
+    tab = browser.tab((images / "report.html").as_uri(), DESKTOP)
+    for name, sections in (
+        ("report-examples", ["classes", "worst-and-best-examples"]),
+        ("report-batch", ["a-training-batch"]),
+    ):
+        tab.run(
+            "document.querySelectorAll('main > *').forEach(each => {"
+            f"  each.hidden = !{sections}.includes(each.id); }})"
+        )
+        save(name, tab.screenshot(tab.run(_bottom(sections[-1]))))
 
 
 def _bottom(section: str) -> str:
@@ -118,13 +236,15 @@ def save(name: str, content: bytes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="?", help="a folder of runs")
-    runs = parser.parse_args().runs
-    with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as browser:
+    parser.add_argument("--reports", type=Path, nargs=2, metavar="RUN", help="of which runs")
+    reports = parser.parse_args().reports
+    with tempfile.TemporaryDirectory() as work, Browser(Path(work)) as browser:
         notebook_picture(browser)
-        if runs is not None:
-            report_pictures(runs / "cifar10/0001", browser)
-            board_pictures(runs, browser)
+        if reports is not None:
+            report_pictures(*reports, browser)
+        make_runs(Path(work))
+        with training(Path(work)):
+            board_pictures(Path(work) / "runs", browser)
 
 
 if __name__ == "__main__":

@@ -120,10 +120,13 @@ def test_a_report_opens_and_cannot_read_the_board(browser, served, runs):
 
 def test_a_board_that_has_stopped_is_noticed(browser, served, runs):
     tab = browser.tab(f"{served.url}/")
-    served.board.server_close()
-    tab.wait("!document.getElementById('lost').hidden", seconds=30)
+    line = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    tab.call("Network.emulateNetworkConditions", offline=True, **line)
+    tab.wait("!document.getElementById('lost').hidden")
     assert "kerasdist board has stopped" in tab.text()
     assert "cifar10/0001" in tab.text()
+    tab.call("Network.emulateNetworkConditions", offline=False, **line)
+    tab.wait("document.getElementById('lost').hidden")
 
 
 def test_a_browser_notices_what_must_not_be(browser, tmp_path):
