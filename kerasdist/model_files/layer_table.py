@@ -15,7 +15,7 @@ _MOST_LAYERS = 1000
 def summary(model: keras.Model) -> dict[str, Any]:
     """The layers of a built model, and how many numbers its weights hold.
 
-    Nothing is computed: the shape of a layer is known if Keras recorded it, or if the layer says
+    The model is not run: the shape of a layer is known if Keras recorded it, or if the layer says
     how its output follows from its input.
 
     Example:

@@ -54,6 +54,8 @@ def settings_of(run: Run) -> dict[str, Any]:
             found |= {f"{key} version": version for key, version in value.items()}
         else:
             found[name] = value
+    if run.dataset is not None:  # While a run trains, its environment says it; later, its result.
+        found["dataset"] = run.dataset
     return {name: value for name, value in found.items() if name not in _ALWAYS_DIFFER}
 
 

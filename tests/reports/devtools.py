@@ -161,12 +161,13 @@ class Tab:
 
     def point_at(self, selector):
         """Moves the mouse to the middle of an element."""
-        place = self.run(
-            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();"
-            f"return [r.x + r.width / 2, r.y + r.height / 2]; }})"
-            f"(document.querySelector({json.dumps(selector)}))"
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{element}.scrollIntoView({{block: 'center'}})")
+        # The page is told about the scrolling with the next frame.
+        self.run("new Promise(f => requestAnimationFrame(() => requestAnimationFrame(f)))")
+        x, y = self.run(
+            f"(r => [r.x + r.width / 2, r.y + r.height / 2])({element}.getBoundingClientRect())"
         )
-        x, y = place
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def complaints(self):

@@ -49,7 +49,7 @@ def test_the_worst_class_is_first():
         "examples": 30, "is_whole": True, "steps": 7,
     }  # fmt: skip
     text = confusion.classes(evaluation)
-    rows = re.findall(r"<tr><th>(\w+)</th>(.*?)</tr>", text)
+    rows = re.findall(r"<tr><th>(\w+)</th>(<td.*?)</tr>", text)
     cells = [(name, re.findall(r"<td.*?>(.*?)</td>", row)) for name, row in rows]
     assert cells == [
         ("dog", ["66.7%", "40.0%", "50.0%", "10"]),
