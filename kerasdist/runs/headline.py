@@ -9,6 +9,7 @@ VALIDATION = "val_"
 _TELLING = ("acc", "auc", "f1", "r2")
 # "top_k_categorical_accuracy" is nearly always the second question.
 _SECONDARY = ("top_",)
+_ABBREVIATIONS = {"auc", "f1", "iou", "mae", "mape", "mse", "r2", "rmse"}
 
 
 def headline(names: Iterable[str]) -> str | None:
@@ -49,14 +50,15 @@ def in_words(name: str) -> str:
     """A metric's name as people say it.
 
     Example:
-        >>> in_words("val_accuracy"), in_words("sparse_categorical_accuracy"), in_words("val_loss")
-        ('validation accuracy', 'training accuracy', 'validation loss')
+        >>> in_words("val_accuracy"), in_words("sparse_categorical_accuracy"), in_words("val_mae")
+        ('validation accuracy', 'training accuracy', 'validation MAE')
     """
     data = "validation" if name.startswith(VALIDATION) else "training"
     words = name.removeprefix(VALIDATION)
     if words.endswith("_accuracy") and words.split("_")[0] in ("sparse", "categorical", "binary"):
         words = "accuracy"
-    return f"{data} {words.replace('_', ' ')}"
+    said = [word.upper() if word in _ABBREVIATIONS else word for word in words.split("_")]
+    return f"{data} {' '.join(said)}"
 
 
 def is_share(name: str) -> bool:

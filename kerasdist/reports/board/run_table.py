@@ -17,7 +17,7 @@ DEFAULT_SORT = "started"
 # More rows are shown on demand.
 MOST_ROWS = 200
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_POINTS = 96, 24, 48
-# `unfinished` in result.json: nobody trains the run, and it did not say how it ended.
+# `unfinished`: no process trains the run, and there is no result.json that says how it ended.
 _STATUS_NAMES = {"unfinished": "stopped"}
 _COLUMNS = (
     ("run", "name", "name"),
@@ -33,13 +33,13 @@ _COLUMNS = (
 
 
 def status_name(status: str) -> str:
-    """A status as the board says it: a run that was killed is stopped."""
+    """A status as the board says it: a run whose process was killed is stopped."""
     return _STATUS_NAMES.get(status, status)
 
 
 def badge(run: Run) -> str:
     """The status of a run."""
-    why = "nobody trains it, and it has not ended: it was killed" * (run.status == "unfinished")
+    why = "no process trains it, and it has not ended" * (run.status == "unfinished")
     return (
         f'<span class="badge {escape(run.status)}" title="{why}">'
         f"{escape(status_name(run.status))}</span>"

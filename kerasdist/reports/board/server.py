@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import os
 import socketserver
 from collections.abc import Callable
 from http import HTTPStatus
@@ -201,7 +202,7 @@ def _host_of(header: str) -> str:
 
 def _read(path: Path) -> bytes | None:
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             content = file.read(_MOST_REPORT_BYTES + 1)
     except OSError:
         return None
