@@ -166,13 +166,15 @@ def board_pictures(runs: Path, browser: Browser) -> None:
         threading.Thread(target=board.serve_forever, daemon=True).start()
         several = "&".join(f"run=churn/{number:04d}" for number in (1, 2, 3, 4))
         for name, path, size, is_dark, height in (
-            ("board", "/", DESKTOP, False, 520),
+            ("board", "/", DESKTOP, False, 620),
             ("board-dark", "/run?run=churn/0006", DESKTOP, True, 860),
-            ("board-phone", "/", PHONE, False, 844),
+            ("board-phone", "/", PHONE, False, 760),
             ("board-compare", f"/compare?{several}", DESKTOP, False, 1100),
         ):
             tab = browser.tab(board.url + path, size, dark=is_dark, scale=2 if size == PHONE else 1)
             time.sleep(1)
+            # The folder of this machine says nothing to readers.
+            tab.run("(e => { if (e) e.textContent = 'runs'; })(document.querySelector('.path'))")
             save(name, tab.screenshot(height))
         board.shutdown()
 
@@ -180,7 +182,6 @@ def board_pictures(runs: Path, browser: Browser) -> None:
 def report_pictures(sounds: Path, images: Path, browser: Browser) -> None:
     """The upper half of a report, and the classes and examples of another one."""
     tab = browser.tab((sounds / "report.html").as_uri(), DESKTOP)
-    # The folder of this machine says nothing to readers.
     tab.run("document.querySelector('header .path').textContent = 'runs/audio/0001'")
     save("report", tab.screenshot(tab.run(_bottom("loss-and-metrics"))))
     tab = browser.tab((images / "report.html").as_uri(), DESKTOP)
@@ -190,7 +191,7 @@ def report_pictures(sounds: Path, images: Path, browser: Browser) -> None:
     ):
         tab.run(
             "document.querySelectorAll('main > *').forEach(each => {"
-            f"  each.hidden = !{sections}.includes(each.id); }})"
+            f"  each.style.display = {sections}.includes(each.id) ? '' : 'none'; }})"
         )
         save(name, tab.screenshot(tab.run(_bottom(sections[-1]))))
 

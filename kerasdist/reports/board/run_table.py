@@ -118,7 +118,7 @@ def _row(watched: Watched) -> str:
     run = watched.run
     link = escape(urlencode({"run": watched.name}))
     name = escape(watched.name)
-    report = f'<a class="soft" href="/report?{link}">report</a>' if watched.has_report else ""
+    report = f'· <a href="/report?{link}">report</a>' if watched.has_report else ""
     rate = "–" if run.rate is None else f"{run.rate:,.0f}"
     started = (run.started or "–")[:16].replace("T", " ")
     devices = ", ".join(run.devices[:2]) or "–"

@@ -25,8 +25,8 @@ def shown(evaluation: Mapping[str, Any]) -> str:
     if parts and what == "loss":
         parts.insert(
             0,
-            '<p class="soft">At most four examples of a class are among the worst, and the '
-            "best of each class are among the best.</p>",
+            '<p class="soft">At most four of the worst examples are of the same class, and the '
+            "best ones are of as many classes as possible.</p>",
         )
     return "\n".join(parts)
 
