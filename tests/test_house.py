@@ -156,6 +156,7 @@ def test_private_attributes_are_used_where_they_are_defined(path):
         "cli.run_options",
         "cli.parser",
         "cli.completion",
+        "cli.commands.board",
         "cli.finding.batch_size",
         "cli.tune.arguments",
         "cli.tune.command",

@@ -139,6 +139,9 @@ def check_quickstart(notebook):
     assert "2 x 32 = a global batch of 64 (CPU:0, CPU:1)" in shown["fit"]
     for epoch in range(1, 7):
         assert len(re.findall(EPOCH.format(epoch, 6), shown["fit"], re.M)) == 1
+    (report,) = (output.data["text/html"] for c in notebook.cells if c.id == "report"
+                 for output in c.outputs)  # fmt: skip
+    assert "&lt;span&gt;validation accuracy&lt;/span&gt;" in report
     assert float(re.search(r"'accuracy': ([\d.]+)", shown["evaluate"])[1]) > 0.7
     assert "best.keras\ncheckpoints/\n" in shown["folder"]
     assert "continuing after step 378" in shown["longer"]

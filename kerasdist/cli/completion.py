@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kerasdist.cli import run_options, script_arguments
-from kerasdist.cli.commands import launch, new, runs
+from kerasdist.cli.commands import board, launch, new, runs
 from kerasdist.cli.options import (
     BENCH_OPTIONS,
     DOCTOR_OPTIONS,
@@ -127,6 +127,10 @@ def _runs() -> list[str]:
     return [str(p.parent) for p in sorted(Path().glob(f"runs/*/*/{CONFIG}"))]
 
 
+def _folders_of_runs() -> list[str]:
+    return [str(path) for path in (Path("runs"), *sorted(Path().glob("runs/*"))) if path.is_dir()]
+
+
 # For each command: what its first word may be, and its options.
 _COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
     "fit": (_recipes, _with_settings("fit", RUN_OPTIONS)),
@@ -136,6 +140,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[], Iterable[str]], _OptionsFor]] = {
     "predict": (_runs, _always(run_options.PREDICT_OPTIONS)),
     "export": (_runs, _always(run_options.EXPORT_OPTIONS)),
     "runs": (_runs, _always(runs.OPTIONS)),
+    "board": (_folders_of_runs, _always(board.OPTIONS)),
     "new": (list, _always(new.OPTIONS)),
     "tune": (_recipes, _with_settings("tune", TUNE_OPTIONS)),
     "verify": (_recipes, _with_settings("verify", VERIFY_OPTIONS)),

@@ -30,6 +30,7 @@ commands:
   predict RUN FILE...  run the model on files, or on all files in a folder
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
+  board [DIR]          a live page about all runs, in the browser of this machine
   new NAME             write a recipe to start from (--template image or audio)
   tune RECIPE          search settings over many trials (--trials 20 --search units=16:128)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
@@ -194,6 +195,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "predict": _with_tensorflow("run_options:parse_predict", "commands.predict:predict"),
     "export": _with_tensorflow("run_options:parse_export", "commands.export:export"),
     "runs": _without_tensorflow("commands.runs:runs"),
+    "board": _without_tensorflow("commands.board:board"),
     "new": _without_tensorflow("commands.new:new"),
     "tune": _tune,
     "verify": _with_tensorflow("fit_arguments:parse_verify", "commands.verify:verify"),

@@ -94,7 +94,7 @@ def classes_of(
     if not isinstance(outputs, tf.TensorSpec) or outputs.shape.rank != 2 or not outputs.shape[-1]:
         return None
     width = int(outputs.shape[-1])
-    function, from_logits = _loss(model)
+    function, from_logits = loss_function(model)
     is_binary = width == 1 and function in _BINARY
     num_classes = 2 if is_binary else width
     numbered = isinstance(targets, tf.TensorSpec) and is_class_number(targets)
@@ -121,7 +121,7 @@ def is_class_number(targets: Any) -> bool:
     return bool(is_single and targets.dtype.is_integer)
 
 
-def _loss(model: keras.Model) -> tuple[Any, bool]:
+def loss_function(model: keras.Model) -> tuple[Any, bool]:
     """`(Keras's loss function or None, whether it takes logits)` of a model with one loss."""
     losses = [loss for loss in keras.tree.flatten(getattr(model, "loss", None)) if loss is not None]
     if len(losses) != 1:

@@ -3,6 +3,7 @@
 - `CLASS_NAMES`: the name of each class.
 - `build_groups(config, split)`: for each kind of group, the name of each example's group.
 - `read_examples(config, paths)`: reads files as the model's features, one example per file.
+- `read_sounds(config, split, positions)`: the sounds of some examples, for the report.
 - `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
 - `build_views(config)`: returns a function that makes a list of views of the model's features, for
   test-time augmentation.
@@ -10,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,32 @@ def views(recipe: Recipe | None) -> Callable[[Any], list[Any]]:
             "`build_views(config)` in its data.py. Leave out `--tta`, or write this function."
         )
     return build(recipe.config)
+
+
+def read_sounds(
+    recipe: Recipe | None, split: str, positions: Sequence[int]
+) -> list[tuple[np.ndarray, int]]:
+    """`(samples, samples per second)` of examples of a split; nothing if the recipe has none.
+
+    Args:
+        recipe: The recipe.
+        split: "train" or "validation".
+        positions: The numbers of the examples in the data of the split.
+    """
+    read = _part(recipe, "read_sounds")
+    if recipe is None or read is None or not positions:
+        return []
+    found = list(read(recipe.config, split, list(positions)))
+    is_right = len(found) == len(positions) and all(
+        isinstance(each, tuple) and len(each) == 2 and int(each[1]) > 0 for each in found
+    )
+    if not is_right:
+        raise KerasdistError(
+            f"Received {len(found)} items from the recipe's `read_sounds` for {len(positions)} "
+            "examples. Expected a pair (samples, samples per second) for each. Correct it in "
+            "data.py."
+        )
+    return [(np.asarray(samples), int(rate)) for samples, rate in found]
 
 
 def suffixes(recipe: Recipe | None) -> tuple[str, ...] | None:

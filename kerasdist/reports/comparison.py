@@ -8,13 +8,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kerasdist.reports import html
-from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series
-from kerasdist.runs.metrics_log import curve, is_higher_better
+from kerasdist.reports import html, metric_plots
+from kerasdist.reports.metric_plots import Logged
+from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES
+from kerasdist.runs.metrics_log import is_higher_better
 from kerasdist.runs.reading import Run
 
 # More lines than this look alike.
 MOST_RUNS = NUM_COLOURS * NUM_DASHES
+UNRANKED = (
+    "Runs on synthetic data are not ranked against the others: the best values are those of the "
+    "runs on real data."
+)
 # These differ between any two runs.
 _ALWAYS_DIFFER = ("run_dir", "time", "earlier")
 
@@ -49,6 +54,8 @@ def settings_of(run: Run) -> dict[str, Any]:
             found |= {f"{key} version": version for key, version in value.items()}
         else:
             found[name] = value
+    if run.dataset is not None:  # While a run trains, its environment says it; later, its result.
+        found["dataset"] = run.dataset
     return {name: value for name, value in found.items() if name not in _ALWAYS_DIFFER}
 
 
@@ -74,27 +81,61 @@ def best_of(name: str, values: Sequence[float | None]) -> float | None:
     return max(known) if is_higher_better(name) else min(known)
 
 
+def ranked(runs: Sequence[Run]) -> list[bool]:
+    """Which of the runs are compared with each other: synthetic ones only among themselves.
+
+    Whatever a run reaches on synthetic data, it says nothing about a run on real data.
+    """
+    is_mixed = len({run.is_synthetic for run in runs}) > 1
+    return [not (is_mixed and run.is_synthetic) for run in runs]
+
+
+def best_among(runs: Sequence[Run], name: str, values: Sequence[float | None]) -> list[bool]:
+    """Which of the values of a metric are the best one."""
+    takes_part = ranked(runs)
+    best = best_of(name, [v for v, part in zip(values, takes_part, strict=True) if part])
+    return [
+        part and value is not None and value == best
+        for value, part in zip(values, takes_part, strict=True)
+    ]
+
+
 def render(runs: Sequence[Run]) -> str:
     """The HTML of a page that compares runs."""
     names = labels([run.path for run in runs])
-    found = metrics(runs)
     return html.page(
         f"kerasdist: {len(runs)} runs",
         [
             f"<header><h1>{len(runs)} runs</h1></header>",
-            html.section("Runs", _overview(names, runs)),
-            html.section("Final metrics", _metrics(names, found)),
-            html.section("Curves", html.grid(_plots(names, runs))),
-            html.section("Settings that differ", _differences(names, differences(runs))),
+            *sections(names, runs, [metric_plots.Whole(run) for run in runs]),
         ],
     )
+
+
+def sections(names: Sequence[str], runs: Sequence[Run], logged: Sequence[Logged]) -> list[str]:
+    """The parts of a page that compares runs."""
+    found = metrics(runs)
+    plots = metric_plots.of_runs(names, logged, _in_order(runs))
+    note = f'<p class="note">{UNRANKED}</p>' if not all(ranked(runs)) else ""
+    return [
+        html.section("Runs", note, _overview(names, runs)),
+        html.section("Final metrics", _metrics(names, runs, found)),
+        html.section("Curves", html.grid(plots)),
+        html.section("Settings that differ", _differences(names, differences(runs))),
+    ]
+
+
+def _in_order(runs: Sequence[Run]) -> list[str]:
+    """The metrics of all runs, those first that people look at first."""
+    first = [run.headline for run in runs if run.headline is not None]
+    return list(dict.fromkeys([*first, *(name for run in runs for name in run.metric_names)]))
 
 
 def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
     columns = ("run", "status", "name", "epochs", "steps", "examples/s", "devices", "started")
     rows = [
         [
-            f'<td class="text">{_mark(i)}{escape(name)}</td>',
+            f'<td class="text">{_mark(i)}{escape(name)}{made_up(run)}</td>',
             f'<td class="{escape(run.status)}">{escape(run.status)}</td>',
             *(
                 html.cell(value)
@@ -113,6 +154,11 @@ def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
     return html.table(columns, rows)
 
 
+def made_up(run: Run) -> str:
+    """A badge behind the name of a run on synthetic data."""
+    return ' <span class="badge made-up">synthetic data</span>' * run.is_synthetic
+
+
 def _mark(number: int) -> str:
     """A sample of the run's line in the plots."""
     return (
@@ -121,13 +167,15 @@ def _mark(number: int) -> str:
     )
 
 
-def _metrics(names: Sequence[str], found: Mapping[str, Sequence[float | None]]) -> str:
+def _metrics(
+    names: Sequence[str], runs: Sequence[Run], found: Mapping[str, Sequence[float | None]]
+) -> str:
     rows = []
     for metric, values in found.items():
-        best = best_of(metric, values)
+        best = best_among(runs, metric, values)
         cells = [
-            html.cell(value, "best" if value is not None and value == best else "")
-            for value in values
+            html.cell(value, "best" if is_best else "")
+            for value, is_best in zip(values, best, strict=True)
         ]
         rows.append([html.row_name(metric), *cells])
     return html.table(("metric", *names), rows) if rows else "<p>No run has metrics yet.</p>"
@@ -141,24 +189,3 @@ def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> st
     if not rows:
         return "<p>None: all settings are the same.</p>"
     return html.table(("setting", *names), rows, "words")
-
-
-def _plots(names: Sequence[str], runs: Sequence[Run]) -> list[str]:
-    plots = []
-    for metric in {name: None for run in runs for name in run.metric_names}:
-        series = [Series(n, curve(r.epochs, metric), i) for i, (n, r) in _each(names, runs)]
-        plots.append(html.curves(metric, series))
-    for field, title in (
-        ("learning_rate", "learning rate"),
-        ("examples_per_second", "examples per second"),
-    ):
-        series = [
-            Series(n, [p for p in curve(r.steps, field) if p[1] is not None], i)
-            for i, (n, r) in _each(names, runs)
-        ]
-        plots.append(html.curves(title, series))
-    return plots
-
-
-def _each(names: Sequence[str], runs: Sequence[Run]) -> list[tuple[int, tuple[str, Run]]]:
-    return list(enumerate(zip(names, runs, strict=True)))

@@ -8,29 +8,39 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from kerasdist.reports import answers, html
-from kerasdist.reports.plots import Point, Series
+from kerasdist.reports import html, metric_plots
+from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
 from kerasdist.runs.file_names import CONFIG
-from kerasdist.runs.metrics_log import curve
+from kerasdist.runs.headline import VALIDATION, in_words, is_share
 from kerasdist.runs.reading import Run
 
 _MOST_EPOCHS = 100
+# For result.json, these stand for data whose origin nobody knows.
+_NO_NAMES = ("caller", "provider", "recipe")
+SYNTHETIC_NOTE = "Trained on synthetic data: the numbers say nothing about the real dataset."
 
 
 def render(run: Run) -> str:
     """The HTML of a run's page."""
+    logged = metric_plots.Whole(run)
     return html.page(
         f"{run.name}: {run.path.name}",
         [
             _head(run),
-            html.section("Summary", html.tiles(_summary(run)), _metrics(run)),
-            html.section("Loss and metrics", html.grid(_metric_plots(run)), _epochs(run)),
+            html.section("Summary", headline(run), html.tiles(summary(run)), _metrics(run)),
             html.section(
-                "Learning rate and throughput",
-                html.grid([_learning_rate(run), _throughput(run), _input_wait(run)]),
+                "Loss and metrics",
+                html.grid(metric_plots.of_metrics(logged, run.metric_names, first=run.headline)),
+                _epochs(run),
             ),
-            html.section("Confusion matrix", answers.confusion(run.evaluation)),
-            html.section("Worst and best examples", answers.examples(run.evaluation)),
+            html.section("Classes", confusion.classes(run.evaluation)),
+            html.section("Confusion matrix", confusion.matrix(run.evaluation)),
+            html.section("Probabilities", html.grid(probabilities.plots(run.evaluation))),
+            html.section("Predictions and targets", regression.targets(run.evaluation)),
+            html.section("Worst and best examples", examples.shown(run.evaluation)),
+            html.section("A training batch", examples.training_batch(run.evaluation)),
+            html.section("Learning rate and throughput", html.grid(metric_plots.of_speed(logged))),
+            html.section("Model", layers.table(run.model)),
             html.section("Configuration", *_configuration(run)),
             html.section("Environment", html.facts(_environment(run))),
             html.section("Commands", _commands(run)),
@@ -48,11 +58,8 @@ def _head(run: Run) -> str:
     if run.result.get("error") and run.status not in ("finished", "running"):
         why = f"{run.status.capitalize()}: {run.result['error']}"
         parts.append(f'<p class="note">{escape(why)}</p>')
-    if _dataset(run) == "synthetic":
-        parts.append(
-            '<p class="note">Trained on synthetic data: the numbers say nothing about the real '
-            "dataset.</p>"
-        )
+    if run.is_synthetic:
+        parts.append(f'<p class="note">{SYNTHETIC_NOTE}</p>')
     return "\n".join(parts)
 
 
@@ -61,16 +68,49 @@ def _foot() -> str:
     return f"<footer>Written by kerasdist, {now[:19]} UTC.</footer>"
 
 
-def _dataset(run: Run) -> str | None:
-    settings = run.config.get("settings")
-    given = settings.get("source") if isinstance(settings, Mapping) else None
-    return run.result.get("dataset") or (given if given != "auto" else None)
+def headline(run: Run) -> str:
+    """The metric that people look at first, in the largest print, and the loss beside it."""
+    tiles = [_large(run, name, " second" if i else "") for i, name in enumerate(_first(run))]
+    return f'<div class="headline">{"".join(tiles)}</div>' * bool(tiles)
 
 
-def _summary(run: Run) -> dict[str, Any]:
-    values: dict[str, Any] = {"status": run.status, "dataset": _dataset(run)}
+def _first(run: Run) -> list[str]:
+    """The metrics in large print."""
+    first = run.headline
+    if first is None:
+        return []
+    loss = f"{VALIDATION}loss" if first.startswith(VALIDATION) else "loss"
+    return [first, *([loss] if loss != first and loss in run.final else [])]
+
+
+def _large(run: Run, name: str, kind: str) -> str:
+    best = run.best(name)
+    about = f"best: {said(name, best.value)} in epoch {best.epoch:,}" if best else ""
+    return (
+        f'<div class="tile{kind}"><span>{escape(in_words(name))}</span>'
+        f"<b>{escape(said(name, run.final.get(name)))}</b><small>{escape(about)}</small></div>"
+    )
+
+
+def said(name: str, value: float | None) -> str:
+    """A metric's value as people read it: an accuracy in percent.
+
+    Example:
+        >>> said("val_accuracy", 0.8912), said("val_loss", 0.4567891), said("loss", None)
+        ('89.1%', '0.4568', '–')
+    """
+    if value is not None and is_share(name) and 0 <= value <= 1:
+        return f"{value:.1%}"
+    return html.text_of(value)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What the tiles of a run's page say: its data, its size and its devices."""
+    values: dict[str, Any] = {
+        "dataset": None if run.dataset in _NO_NAMES else run.dataset,
+    }
     best = run.best(run.monitor)
-    if best is not None:
+    if best is not None and run.monitor not in _first(run):
         values[f"best {run.monitor}, epoch {best.epoch}"] = best.value
     values |= {
         "epochs": _of(run.num_epochs, run, "epochs"),
@@ -78,6 +118,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "examples seen": run.result.get("examples_seen"),
         "examples/s": None if run.rate is None else f"{run.rate:,.0f}",
         "devices": run.devices,
+        "parameters": layers.num_parameters(run.model),
     }
     return {name: value for name, value in values.items() if value not in (None, [])}
 
@@ -101,25 +142,6 @@ def _metrics(run: Run) -> str:
     return html.table(("metric", "final", "best", "in epoch"), rows) if rows else ""
 
 
-def _metric_plots(run: Run) -> list[str]:
-    names = run.metric_names
-    plots = []
-    for name in ["loss", *(n for n in names if n != "loss")]:
-        if name.startswith("val_") and name.removeprefix("val_") in names:
-            continue
-        series = [
-            Series("training", curve(run.epochs, name)),
-            Series("validation", curve(run.epochs, f"val_{name}"), colour=1),
-        ]
-        if name.startswith("val_"):
-            series = [Series("validation", curve(run.epochs, name), colour=1)]
-        logged = curve(run.steps, name)
-        if logged:
-            series.insert(0, Series("training, each logged step", logged, is_faint=True))
-        plots.append(html.curves(name, series))
-    return plots
-
-
 def _epochs(run: Run) -> str:
     names = run.metric_names
     rows = [
@@ -132,29 +154,6 @@ def _epochs(run: Run) -> str:
         title = f"Numbers of the last {_MOST_EPOCHS} epochs"
     content = html.table(("epoch", "step", *names), rows) if rows else ""
     return html.details(title, content)
-
-
-def _learning_rate(run: Run) -> str:
-    return html.curves("learning rate", [Series("learning rate", _both(run, "learning_rate"))])
-
-
-def _both(run: Run, name: str) -> list[Point]:
-    """The values logged with steps and with epochs, sorted by step, each step once."""
-    return sorted(
-        dict([*curve(run.epochs, name), *curve(run.steps, name)]).items(), key=lambda p: p[0]
-    )
-
-
-def _throughput(run: Run) -> str:
-    # The first logged step has nothing to measure yet. It is not a gap in the line.
-    rates = [point for point in _both(run, "examples_per_second") if point[1] is not None]
-    return html.curves("examples per second", [Series("examples per second", rates, colour=2)])
-
-
-def _input_wait(run: Run) -> str:
-    shares = [(x, None if y is None else 100 * y) for x, y in _both(run, "input_wait")]
-    title = "waiting for input, % of the time"
-    return html.curves(title, [Series(title, shares, colour=3)])
 
 
 def _configuration(run: Run) -> list[str]:

@@ -19,6 +19,7 @@ _WIDE = 1000.0
 NUM_COLOURS, NUM_DASHES = 8, 3
 
 Point = tuple[float, float | None]
+Range = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Series:
         points: `(x, y)`, sorted by x. A y of None is a gap.
         colour: The number of a colour. From `NUM_COLOURS` on, colours repeat with other dashes.
         is_faint: Whether it is drawn faintly and without dots, behind another line.
+        ranges: `(x, lowest, highest)` behind the points, if the points are means already.
         is_dots: Whether it is drawn as dots without a line.
     """
 
@@ -36,6 +38,7 @@ class Series:
     points: Sequence[Point]
     colour: int = 0
     is_faint: bool = False
+    ranges: Sequence[Range] = ()
     is_dots: bool = False
 
 
@@ -75,7 +78,12 @@ class Axis:
 
 
 def plot(
-    series: Sequence[Series], *, label: str, x_label: str = "step", is_x_log: bool = False
+    series: Sequence[Series],
+    *,
+    label: str,
+    x_label: str = "step",
+    y_range: tuple[float, float] | None = None,
+    is_x_log: bool = False,
 ) -> str:
     """The SVG of some lines; "" if there is no finite value.
 
@@ -83,17 +91,32 @@ def plot(
         series: The lines. Later ones are drawn over earlier ones.
         label: What the plot shows, for screen readers.
         x_label: The name of the x axis.
+        y_range: The lowest and the highest y to show; by default those of the lines.
         is_x_log: Whether the x axis is logarithmic. Then every x must be above 0.
     """
     finite = [(x, y) for each in series for x, y in each.points if y is not None]
     if not finite:
         return ""
-    across = _axis([x for x, _ in finite], LEFT, WIDTH - RIGHT, margin=0.0)
+    across = axis([x for x, _ in finite], LEFT, WIDTH - RIGHT, margin=0.0)
     if is_x_log and across.low > 0:
         across = replace(across, is_log=True)
-    up = _axis([y for _, y in finite], HEIGHT - BOTTOM, TOP, margin=0.05)
+    if y_range is None:
+        up = axis([y for _, y in finite], HEIGHT - BOTTOM, TOP, margin=0.05)
+    else:
+        up = Axis(*y_range, HEIGHT - BOTTOM, TOP)
+    # For the script that shows values under the pointer.
+    places = "" if across.is_log else f' data-across="{_numbers(across)}" data-up="{_numbers(up)}"'
+    content = "".join(part for each in series for part in _draw(each, across, up))
+    return frame(across, up, content, label=label, x_label=x_label, attributes=places)
+
+
+def frame(
+    across: Axis, up: Axis, content: str, *, label: str, x_label: str, attributes: str = ""
+) -> str:
+    """The SVG of a plot: its axes around what is drawn in it."""
     parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(label)}"{attributes}>'
     ]
     for value in up.ticks(6):
         y = up.at(value)
@@ -112,13 +135,16 @@ def plot(
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" class="end name">{escape(x_label)}'
         f"{' · logarithmic' if up.is_log else ''}</text>"
     )
-    for each in series:
-        parts += _draw(each, across, up)
-    parts.append("</svg>")
-    return "".join(parts)
+    return "".join([*parts, content, "</svg>"])
 
 
-def _axis(values: Sequence[float], begin: float, end: float, margin: float) -> Axis:
+def _numbers(axis: Axis) -> str:
+    scale = "log" if axis.is_log else "linear"
+    return f"{axis.low:.9g} {axis.high:.9g} {axis.begin:g} {axis.end:g} {scale}"
+
+
+def axis(values: Sequence[float], begin: float, end: float, margin: float) -> Axis:
+    """The axis that shows all values; logarithmic if they span several powers of ten."""
     low, high = min(values), max(values)
     if low > 0 and high / low > _WIDE and margin:
         return Axis(low / 1.2, high * 1.2, begin, end, is_log=True)
@@ -129,8 +155,15 @@ def _axis(values: Sequence[float], begin: float, end: float, margin: float) -> A
     return Axis(low - margin * span, high + margin * span, begin, end)
 
 
+def _thinned(series: Series) -> tuple[list[Point], list[Range]]:
+    """The points to draw, and the ranges behind them."""
+    if series.is_dots or series.ranges:
+        return list(series.points), list(series.ranges)
+    return thin(series.points)
+
+
 def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
-    points, ranges = (series.points, []) if series.is_dots else thin(series.points)
+    points, ranges = _thinned(series)
     colour = f"c{series.colour % NUM_COLOURS}"
     dash = f" d{series.colour // NUM_COLOURS % NUM_DASHES}"
     kind = f"{colour}{dash}{' faint' if series.is_faint else ''}"
@@ -140,7 +173,11 @@ def _draw(series: Series, across: Axis, up: Axis) -> Iterable[str]:
         edge += [f"{x:.1f} {low:.1f}" for x, low, _ in reversed(there)]
         yield f'<path class="range {colour}" d="M{"L".join(edge)}Z"/>'
     if not series.is_dots:
-        yield f'<path class="line {kind}" d="{_path(points, across, up)}"/>'
+        values = " ".join(f"{x:.9g}:{y:.5g}" for x, y in points if y is not None)
+        yield (
+            f'<path class="line {kind}" d="{_path(points, across, up)}" '
+            f'data-name="{escape(series.name)}" data-values="{values}"/>'
+        )
     finite = [(x, y) for x, y in points if y is not None]
     if series.is_faint and len(finite) > 1:
         return
@@ -164,7 +201,7 @@ def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
     return text
 
 
-def thin(points: Sequence[Point]) -> tuple[list[Point], list[tuple[float, float, float]]]:
+def thin(points: Sequence[Point]) -> tuple[list[Point], list[Range]]:
     """At most `MOST_POINTS` means, and the range `(x, lowest, highest)` behind each of them.
 
     If there are few points, they stay as they are, without ranges.
@@ -172,7 +209,7 @@ def thin(points: Sequence[Point]) -> tuple[list[Point], list[tuple[float, float,
     if len(points) <= MOST_POINTS:
         return list(points), []
     thinned: list[Point] = []
-    ranges: list[tuple[float, float, float]] = []
+    ranges: list[Range] = []
     for index in range(MOST_POINTS):
         first, last = (len(points) * i // MOST_POINTS for i in (index, index + 1))
         part = points[first:last]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import CONFIG, FINAL, RESULT
 from kerasdist.runs.lock import is_locked
+
+# How many folders deep to search. Runs are in runs/NAME/NNNN.
+_DEEPEST = 5
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -36,6 +40,24 @@ def newest_first(parent: Path) -> list[Path]:
     """The numbered runs in a folder, the highest number first."""
     found = [p for p in parent.glob("[0-9]*") if p.name.isdigit() and is_run(p)]
     return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+
+def runs_below(path: Path, depth: int = 0) -> Iterator[Path]:
+    """The runs in a folder and in its subfolders, without links and hidden folders."""
+    if is_run(path):
+        yield path
+        return
+    try:
+        with os.scandir(path) as entries:
+            inner = sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+            )
+    except OSError:  # A folder that may not be read.
+        return
+    for name in inner if depth < _DEEPEST else ():
+        yield from runs_below(path / name, depth + 1)
 
 
 def next_run_folder(parent: str | os.PathLike[str]) -> Path:

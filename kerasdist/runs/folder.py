@@ -100,7 +100,9 @@ class RunFolder:
             if not (self.path / MODEL).exists():
                 write_json(self.path / MODEL, model)
             earlier = _starts(self.path / ENVIRONMENT)
-            write_json(self.path / ENVIRONMENT, {**environment, "earlier": earlier})
+            # So that a run on synthetic data can be told from others while it trains.
+            start = {**environment, "dataset": self.dataset, "earlier": earlier}
+            write_json(self.path / ENVIRONMENT, start)
 
     def log(self, **fields: Any) -> None:
         """Appends one object to metrics.jsonl: the whole line, or nothing."""

@@ -20,7 +20,7 @@ Line = Mapping[str, Any]
 STEP, EPOCH = "step", "epoch"
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
 # Logged values that are not metrics.
-_NOT_METRICS = {"kind", "step", "epoch", "learning_rate", "examples_per_second", "input_wait"}
+NOT_METRICS = {"kind", "step", "epoch", "learning_rate", "examples_per_second", "input_wait"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, Best] | None
     return None if found is None else (name, found)
 
 
-def metrics_of(values: Line, ignored: Collection[str] = _NOT_METRICS) -> dict[str, Any]:
+def metrics_of(values: Line, ignored: Collection[str] = NOT_METRICS) -> dict[str, Any]:
     """The metrics among logged values, without lists of values. None stands for NaN or infinity."""
     return {
         name: value

@@ -10,10 +10,13 @@ from typing import Any
 from kerasdist.runs import metrics_log
 from kerasdist.runs.catalog import current_status, read_object
 from kerasdist.runs.file_names import CONFIG, ENVIRONMENT, EVALUATION, MODEL, RESULT
+from kerasdist.runs.headline import headline
 from kerasdist.runs.metrics_log import Best, Line, count, finite, metrics_of
 
 # Numbers in result.json that are not metrics.
 _NOT_METRICS = {"steps", "epochs", "examples_seen", "examples_per_second"}
+# The name of made-up data in result.json.
+SYNTHETIC = "synthetic"
 # How many of the last logged steps are read if not all are wanted.
 _LAST_STEPS = 20
 
@@ -46,6 +49,20 @@ class Run:
         """The options of the command that started the run."""
         options = self.config.get("options")
         return options if isinstance(options, Mapping) else {}
+
+    @property
+    def dataset(self) -> str | None:
+        """Where the data comes from, such as "files" or "synthetic"; None if nothing says it."""
+        settings = self.config.get("settings")
+        given = settings.get("source") if isinstance(settings, Mapping) else None
+        found = self.result.get("dataset") or self.environment.get("dataset")
+        found = found or (given if given != "auto" else None)
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether it trains on synthetic data. Its metrics cannot be compared with real ones."""
+        return self.dataset == SYNTHETIC
 
     @property
     def started(self) -> str | None:
@@ -101,6 +118,11 @@ class Run:
         # Not every epoch has a validation, the last one neither.
         logged = {**dict.fromkeys(self.metric_names), **self.final}
         return metrics_log.monitored(logged, str(chosen) if chosen else None)
+
+    @property
+    def headline(self) -> str | None:
+        """The name of the metric that people look at first."""
+        return headline({**dict.fromkeys(self.metric_names), **self.final})
 
     def best(self, name: str) -> Best | None:
         """The best value of a metric over the epochs; the first of equal values."""

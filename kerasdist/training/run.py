@@ -17,6 +17,7 @@ from kerasdist import __version__
 from kerasdist.data.augmentation import element_spec
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import KerasdistError, RunFailedError
+from kerasdist.model_files import layer_table
 from kerasdist.models import pure
 from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, ownership, provenance
@@ -230,9 +231,9 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         spec = element_spec(prepared.data.stream, options.data.augment)
     else:
         spec = prepared.validation.stream.element_spec
-    folder.describe(
-        architecture.describe(prepared.model, spec), provenance.describe(placement.titles)
-    )
+    model = architecture.describe(prepared.model, spec)
+    model["summary"] = layer_table.summary(prepared.model)
+    folder.describe(model, provenance.describe(placement.titles))
     recovery = Recovery(
         folder.path,
         every=keeping.save_every,

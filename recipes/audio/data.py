@@ -12,7 +12,7 @@ import numpy as np
 import kerasdist
 from kerasdist import KerasdistError, PublicData
 
-from .recordings import BadClipError, Clip, parse_name, read_clip, read_samples
+from .recordings import RATE, BadClipError, Clip, parse_name, read_clip, read_samples
 from .synthetic import make_synthetic
 
 CLASS_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -65,17 +65,22 @@ def build_data(config, split: str) -> kerasdist.Sequences:
         raise KerasdistError(
             f"Received `split` {split!r}. Expected one of {', '.join(SPLITS)}. Use one of these."
         )
-    source, folder = FSDD.locate(config.source, config.data_dir)
-    if source == "synthetic":
-        num_clips = config.num_train if split == "train" else config.num_validation
-        # The split is part of the seed, so both splits have different sounds.
-        samples, labels = make_synthetic(num_clips, (config.synthetic_seed, SPLITS.index(split)))
-    else:
-        clips = _clips(source, folder, split, config.hold_out_speaker, config.skip_bad)
-        samples, labels = [c.samples for c in clips], np.array([c.digit for c in clips])
+    samples, labels = _samples(config, split)
     return kerasdist.Sequences(
         {"frames": _frames(config, samples), "label": labels.astype(np.int64)}
     )
+
+
+def read_sounds(config, split: str, positions) -> list[tuple[np.ndarray, int]]:
+    """Returns the sounds of some examples and their rate, for the players of the report.
+
+    Example:
+        >>> clips = read_sounds(Config(source="synthetic", num_validation=4), "validation", [2])
+        >>> clips[0][1]
+        8000
+    """
+    samples, _ = _samples(config, split, warn=False)
+    return [(samples[i], RATE) for i in positions]
 
 
 def build_augment(config):
@@ -168,6 +173,17 @@ def num_examples(config) -> int:
         return len(_clips(source, folder, "train", config.hold_out_speaker, config.skip_bad))
     except KerasdistError:
         return NUM_TRAIN
+
+
+def _samples(config, split: str, *, warn: bool = True) -> tuple[Sequence[np.ndarray], np.ndarray]:
+    """The sounds of a split, int16 `[samples]` each, and their labels."""
+    source, folder = FSDD.locate(config.source, config.data_dir, warn=warn)
+    if source == "synthetic":
+        num_clips = config.num_train if split == "train" else config.num_validation
+        # The split is part of the seed, so both splits have different sounds.
+        return make_synthetic(num_clips, (config.synthetic_seed, SPLITS.index(split)))
+    clips = _clips(source, folder, split, config.hold_out_speaker, config.skip_bad)
+    return [clip.samples for clip in clips], np.array([clip.digit for clip in clips])
 
 
 def _frames(config, samples: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -75,6 +75,15 @@ def read_examples(config, paths) -> dict[str, np.ndarray]:
     return {"frames": np.stack(padded), "length": lengths}
 
 
+def read_sounds(config, split: str, positions) -> list[tuple[np.ndarray, int]]:
+    """The sounds of some examples and their rate, for the players of the report."""
+    if config.data_dir is None:
+        sounds, _ = make(NUM_MADE[split], config.rate, split)
+        return [(sounds[i], config.rate) for i in positions]
+    paths, _ = find_files(config, split)
+    return [(read_sound(paths[i], config.rate), config.rate) for i in positions]
+
+
 def read_sound(path, rate: int) -> np.ndarray:
     """Reads the samples of a WAV file with one channel."""
     samples, found = tf.audio.decode_wav(tf.io.read_file(str(path)))

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from kerasdist.reports import answers
+from kerasdist.reports.sections import confusion
 from tests.reports.browser import Seen, needs_chromium
 from tests.reports.pages import html_of, numbers
 
@@ -31,8 +31,8 @@ def test_the_report_in_a_browser(run, tmp_path, dark):
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "settings": settings}))
     evaluation = json.loads((copy / "evaluation.json").read_text())
-    evaluation["classes"] = [f"a class with a long name {i}" for i in range(answers.MOST_COLUMNS)]
-    evaluation["confusion"] = np.full((answers.MOST_COLUMNS,) * 2, 1234).tolist()
+    evaluation["classes"] = [f"a class with a long name {i}" for i in range(confusion.MOST_COLUMNS)]
+    evaluation["confusion"] = np.full((confusion.MOST_COLUMNS,) * 2, 1234).tolist()
     (copy / "evaluation.json").write_text(json.dumps(evaluation))
     seen = Seen(html_of(copy), tmp_path, dark)
     assert seen.console == []
@@ -42,9 +42,13 @@ def test_the_report_in_a_browser(run, tmp_path, dark):
         assert measures["sections"] == [
             "Summary",
             "Loss and metrics",
-            "Learning rate and throughput",
+            "Classes",
             "Confusion matrix",
+            "Probabilities",
             "Worst and best examples",
+            "A training batch",
+            "Learning rate and throughput",
+            "Model",
             "Configuration",
             "Environment",
             "Commands",
@@ -52,7 +56,7 @@ def test_the_report_in_a_browser(run, tmp_path, dark):
         assert len(measures["plots"]) >= 3
         assert all(300 <= size <= 600 for size in measures["plots"]), width
         assert measures["letters"] >= 10
-        assert measures["pictures"] == [6] * 16
+        assert measures["pictures"] == [6] * 32  # Half of them are of the training batch.
         assert contrast(measures) > 7
     is_dark = sum(numbers(seen.measures["400"]["ground"])[:3]) < 200
     assert is_dark == dark

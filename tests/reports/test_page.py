@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from kerasdist.reports import answers
+from kerasdist.reports import html
 from kerasdist.reports.live import LiveReport
+from kerasdist.reports.sections import confusion
 from kerasdist.runs import reading
 from tests import run_folders
 from tests.reports.pages import EVALUATION, html_of
@@ -22,23 +23,28 @@ def test_a_finished_run_has_all_its_sections(tmp_path):
     assert headings == [
         "Summary",
         "Loss and metrics",
-        "Learning rate and throughput",
+        "Classes",
         "Confusion matrix",
         "Worst and best examples",
+        "Learning rate and throughput",
         "Configuration",
         "Environment",
         "Commands",
     ]
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
     assert captions == [
-        "loss",
         "accuracy",
+        "loss",
         "learning rate",
         "examples per second",
         "waiting for input, % of the time",
     ]
     assert '<span class="badge finished">finished</span>' in text
-    assert "<span>best val_loss, epoch 3</span><b>0.1767</b>" in text
+    assert (
+        '<div class="tile"><span>validation accuracy</span><b>84.3%</b>'
+        "<small>best: 84.3% in epoch 3</small>"
+    ) in text
+    assert "<span>validation loss</span><b>0.1767</b>" in text
     assert "<span>examples/s</span><b>123</b>" in text
     assert "<tr><th>val_accuracy</th><td>0.8433</td><td>0.8433</td><td>3</td></tr>" in text
     assert "<dt>git commit</dt><dd>0123456789ab (with changes)</dd>" in text
@@ -50,7 +56,7 @@ def test_a_finished_run_has_all_its_sections(tmp_path):
 
 def test_the_lines_are_those_of_the_logs(tmp_path):
     text = html_of(run_folders.finished(tmp_path / "run", num_epochs=2))
-    loss = text[text.index("<figcaption>loss<") : text.index("<figcaption>accuracy<")]
+    loss = text[text.index("<figcaption>loss<") : text.index("<figcaption>examples per")]
     titles = re.findall(r"<title>(.*?)</title>", loss)
     assert titles == [
         "training: 0.5 at 2",
@@ -65,7 +71,7 @@ def test_a_run_without_validation_shows_training_alone(tmp_path):
     logged = run_folders.lines(2, validation=False)
     text = html_of(run_folders.write(tmp_path / "run", logged=logged, config={"recipe": "a"}))
     assert "validation:" not in text
-    assert "best loss, epoch 2" in text
+    assert "<span>training loss</span><b>0.25</b>" in text
     assert "Confusion matrix" not in text
     assert "Worst and best" not in text
 
@@ -121,7 +127,8 @@ def test_nothing_from_users_is_html(tmp_path):
         result = {"status": status, "error": bad, "dataset": bad, "devices": [bad], bad: 1.0}
         (folder / "result.json").write_text(json.dumps(result))
         text = html_of(folder)
-        assert "<script" not in text
+        assert text.count("<script") == 1
+        assert f"<script>{html.asset('hover.js')}</script>" in text
         assert "<img" not in text
         assert "&lt;script&gt;cat" in text
         assert text.count("&lt;img src=x onerror=1&gt;") > 10
@@ -203,7 +210,7 @@ def test_a_metric_is_best_where_it_is_highest_or_lowest(tmp_path):
 
 
 def test_many_classes_are_drawn_and_their_mistakes_listed(tmp_path):
-    size = answers.MOST_COLUMNS + 1
+    size = confusion.MOST_COLUMNS + 1
     matrix = (np.eye(size, dtype=int) * 3).tolist()
     matrix[2][5] = 7
     names = [f"class {i}" for i in range(size)]

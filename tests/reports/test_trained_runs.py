@@ -28,9 +28,20 @@ def test_fit_leaves_the_confusion_and_the_worst_and_best_examples(run):
     np.add.at(matrix, (labels, answers), 1)
     assert found["confusion"] == matrix.tolist()
     assert (found["examples"], found["is_whole"], found["steps"]) == (100, True, 21)
-    order = np.argsort(losses)
     names = ("low", "middle", "high")
-    for kind, expected in (("worst", order[::-1][:8]), ("best", order[:8])):
+    by_loss = np.argsort(losses)
+    # The best of each class, then the second of each; the worst, but at most four of a class.
+    rounds = [np.flatnonzero(labels[by_loss] == label) for label in range(3)]
+    in_turn = [by_loss[each[i]] for i in range(3) for each in rounds]
+    best = sorted(
+        sorted(in_turn[:6], key=losses.item) + sorted(in_turn[6:], key=losses.item)[:2],
+        key=losses.item,
+    )
+    taken = [by_loss[each[::-1][:4]] for each in rounds]
+    worst = sorted(np.concatenate(taken), key=losses.item)[::-1][:8]
+    assert len({labels[i] for i in best}) == 3
+    for kind, expected in (("worst", worst), ("best", best)):
+        expected = np.array(expected)
         assert [e["position"] for e in found[kind]] == expected.tolist()
         for example, i in zip(found[kind], expected, strict=True):
             assert (example["label"], example["answer"]) == (names[labels[i]], names[answers[i]])
@@ -40,7 +51,7 @@ def test_fit_leaves_the_confusion_and_the_worst_and_best_examples(run):
             picture = decoded(base64.b64decode(example["png"]))
             assert (picture == data["image"][i]).all()
     text = (run / "report.html").read_text()
-    assert text.count("<img ") == 16
+    assert text.count("<img ") == 16 + 16  # A training batch has 16 examples.
     assert "<h2>Confusion matrix</h2>" in text
 
 
@@ -52,7 +63,7 @@ def test_fit_says_where_its_report_is(run, command, tmp_path):
 
 
 def test_examples_that_cannot_be_had_do_not_fail_a_run(command, tmp_path, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ValueError("no examples today\nmore")
 
     monkeypatch.setattr(examples, "evaluate", broken)

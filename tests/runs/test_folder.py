@@ -155,3 +155,12 @@ def test_a_full_disk_is_no_reason_to_save_less(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save_model(model, tmp_path / "final.keras")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_start_says_what_data_it_trains_on(tmp_path):
+    for dataset in ("synthetic", "files"):
+        RunFolder(tmp_path / "run", {"kerasdist": "1"}, dataset, resume=True).describe({}, {"n": 1})
+    environment = json.loads((tmp_path / "run/environment.json").read_text())
+    assert environment == {
+        "n": 1, "dataset": "files", "earlier": [{"n": 1, "dataset": "synthetic"}]
+    }  # fmt: skip

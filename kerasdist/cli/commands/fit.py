@@ -19,7 +19,7 @@ from kerasdist.cli.job import Job, names_of
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
-from kerasdist.evaluation import examples
+from kerasdist.evaluation import examples, training_batch
 from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
@@ -196,10 +196,8 @@ class _Fit:
     def _finish(self, path: Path, history: Any) -> None:
         """Writes the report, and says how the run ended."""
         result = json.loads((path / RESULT).read_text())
-        with _report_at_the_end(self._reporter, path):
-            if self._data.validation_data is not None:
-                with worker.alone():
-                    self._look_at_examples(path, history, result["steps"])
+        with _report_at_the_end(self._reporter, path), worker.alone():
+            self._look_at_examples(path, history, result["steps"])
         self._reporter.event("end", run=str(path), **result)
         stopped = self._early_stopping and run_callbacks.described(self._early_stopping)
         lines = [stopped] if stopped else []
@@ -210,11 +208,40 @@ class _Fit:
         """Writes evaluation.json, for the same weights as final.keras."""
         if history.ema_weights is not None:
             history.model.set_weights(history.ema_weights)
-        validation, device = self._data.validation_data, self._names[0]
-        found = examples.evaluate(history.model, validation, self._job.recipe, device)
-        if found is not None:
-            ownership.ensure(path)
-            write_text(path / EVALUATION, as_json({**found, "steps": steps}))
+        validation, device, recipe = self._data.validation_data, self._names[0], self._job.recipe
+        batch = self._training_batch(history.model)
+        found = None
+        try:
+            if validation is not None:
+                found = examples.evaluate(
+                    history.model, validation, recipe, device, batch_size=self._data.batch_size
+                )
+        finally:
+            # The pictures of the batch are kept if the rest fails.
+            content = {**(found or {}), **({"training_batch": batch} if batch else {})}
+            if content:
+                ownership.ensure(path)
+                write_text(path / EVALUATION, as_json({**content, "steps": steps}))
+
+    def _training_batch(self, model: Any) -> dict[str, Any] | None:
+        """Pictures of the first batch. Only a recipe's data can be opened again for sure."""
+        if self._job.recipe is None:
+            return None
+        data = self._data
+        try:
+            return training_batch.pictures_of(
+                model,
+                data.data,
+                self._job.recipe,
+                batch_size=data.batch_size,
+                shuffle=data.shuffle,
+                augment=data.augment,
+                seed=self._options["seed"],
+            )
+        except Exception as error:  # noqa: BLE001 - the run itself is finished
+            reason = first_line(error)
+            self._reporter.warn(f"the report has no pictures of a training batch: {reason}")
+            return None
 
 
 def _described(job: Job, data: Any) -> str:

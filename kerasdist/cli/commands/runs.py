@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,17 @@ from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.reports import comparison, html
 from kerasdist.runs.atomic import as_json, write_text
-from kerasdist.runs.catalog import is_run
+from kerasdist.runs.catalog import is_run, runs_below
 from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run, read
 
 DEFAULT_FOLDER = Path("runs")
-# How many folders deep to search. Runs are in runs/NAME/NNNN.
-_DEEPEST = 5
 _COLUMNS = ("run", "status", "name", "epochs", "steps", "metrics", "examples/s", "started")
 # Columns to leave out on a narrow terminal, in this order.
 _LEAST_NEEDED = ("examples/s", "name", "steps", "epochs", "started")
 _GAP = 2
+# Behind a run on synthetic data.
+_MARK = " (synthetic)"
 _DEFAULT_PAGE = "comparison.html"
 OPTIONS = {
     "html": Option(
@@ -72,6 +71,8 @@ def runs(argv: list[str]) -> int:
             _print_comparison(found)
         elif found:
             _print(_COLUMNS, [_row(run) for run in found])
+            if any(run.is_synthetic for run in found):
+                print(f"\n{_MARK.strip()}: on synthetic data, which says nothing about real data")
         else:
             print(f"no runs in {paths[0] if paths else DEFAULT_FOLDER}")
         if page is not None:
@@ -86,33 +87,20 @@ def _find(paths: Sequence[Path]) -> list[Run]:
             if not is_run(path):
                 raise _not_a_run(path)
         return [read(path) for path in paths]
-    parent = paths[0] if paths else DEFAULT_FOLDER
-    if paths and not parent.is_dir():
-        guess = closest(parent.name, _siblings(parent))
-        raise KerasdistError(
-            f"The folder {str(parent)!r} does not exist. Expected a folder with runs.{guess} Name "
-            "another folder."
-        )
-    found = [read(path, whole=False) for path in _below(parent)]
+    parent = folder_of_runs(paths[0]) if paths else DEFAULT_FOLDER
+    found = [read(path, whole=False) for path in runs_below(parent)]
     return sorted(found, key=lambda run: (run.started or "", str(run.path)))
 
 
-def _below(path: Path, depth: int = 0) -> Iterator[Path]:
-    """The runs in a folder and in its subfolders, without links and hidden folders."""
-    if is_run(path):
-        yield path
-        return
-    try:
-        with os.scandir(path) as entries:
-            inner = sorted(
-                entry.name
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-            )
-    except OSError:  # A folder that may not be read.
-        return
-    for name in inner if depth < _DEEPEST else ():
-        yield from _below(path / name, depth + 1)
+def folder_of_runs(path: Path) -> Path:
+    """The folder, if it exists."""
+    if not path.is_dir():
+        guess = closest(path.name, _siblings(path))
+        raise KerasdistError(
+            f"The folder {str(path)!r} does not exist. Expected a folder with runs.{guess} Name "
+            "another folder."
+        )
+    return path
 
 
 def _siblings(path: Path) -> list[str]:
@@ -168,7 +156,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "run": str(run.path),
         "status": run.status,
         "name": run.name,
-        "dataset": run.result.get("dataset"),
+        "dataset": run.dataset,
         "epochs": run.num_epochs,
         "steps": run.num_steps,
         "metrics": run.final,
@@ -185,7 +173,7 @@ def _row(run: Run) -> list[str]:
     chosen = {name: value for name, value in run.final.items() if name.startswith("val_")}
     values = chosen or run.final
     return [
-        str(run.path),
+        f"{run.path}{_MARK if run.is_synthetic else ''}",
         run.status,
         run.name,
         html.text_of(run.num_epochs),
@@ -201,12 +189,19 @@ def _print_comparison(found: Sequence[Run]) -> None:
     rows = [["status", *(run.status for run in found)]]
     rows += [["epochs", *(html.text_of(run.num_epochs) for run in found)]]
     rows += [["steps", *(html.text_of(run.num_steps) for run in found)]]
+    if any(run.is_synthetic for run in found):
+        rows += [["dataset", *(run.dataset or "–" for run in found)]]
     for metric, values in comparison.metrics(found).items():
-        best = comparison.best_of(metric, values)
-        texts = [f"{html.text_of(v)}{' *' if v is not None and v == best else ''}" for v in values]
+        best = comparison.best_among(found, metric, values)
+        texts = [
+            f"{html.text_of(value)}{' *' if is_best else ''}"
+            for value, is_best in zip(values, best, strict=True)
+        ]
         rows.append([metric, *texts])
     rows.append(["examples/s", *("–" if r.rate is None else f"{r.rate:,.0f}" for r in found)])
     _print(("metric (* the best)", *names), rows)
+    if not all(comparison.ranked(found)):
+        print(f"\n{comparison.UNRANKED}")
     print()
     differing = comparison.differences(found)
     if not differing:

@@ -229,7 +229,7 @@ def test_nothing_from_users_is_html(command, tmp_path):
         )
     assert command("runs", "--html", "page.html").code == 0
     text = (tmp_path / "page.html").read_text()
-    assert "<script" not in text
+    assert text.count("<script") == 1  # Its own, for hover values.
     assert "&lt;script&gt;a" in text
 
 
@@ -301,3 +301,51 @@ def test_the_comparison_in_a_browser(runs, tmp_path):
         assert measures["overflow"] <= 0, width
         assert measures["sections"] == ["Runs", "Final metrics", "Curves", "Settings that differ"]
         assert len(measures["plots"]) == 5
+
+
+@pytest.fixture
+def mixed(command, tmp_path):
+    """Two runs on real data, and one on synthetic data that looks best of all."""
+    for name, loss in (("a", 1.0), ("b", 0.5), ("made-up", 0.01)):
+        run_folders.finished(tmp_path / "runs" / name, loss=loss)
+    path = tmp_path / "runs/made-up/result.json"
+    path.write_text(path.read_text().replace('"dataset": "files"', '"dataset": "synthetic"'))
+    return tmp_path / "runs"
+
+
+def test_synthetic_runs_are_marked_in_the_list(command, mixed):
+    lines = command("runs").lines
+    assert [line for line in lines if "(synthetic)" in line] == [
+        next(line for line in lines if line.startswith("runs/made-up (synthetic)")),
+        "(synthetic): on synthetic data, which says nothing about real data",
+    ]
+    assert [each["dataset"] for each in command("runs", "--json").objects] == [
+        *("files", "files", "synthetic")
+    ]
+    assert "(synthetic)" not in command("runs", "runs/a", "runs/b").out
+
+
+def test_a_run_is_known_to_be_synthetic_while_it_trains(command, tmp_path):
+    environment = {**run_folders.ENVIRONMENT, "dataset": "synthetic"}
+    run_folders.write(tmp_path / "runs/a", environment=environment)
+    assert "runs/a (synthetic)" in command("runs").out
+
+
+def test_synthetic_runs_are_not_ranked_against_others(command, mixed):
+    done = command("runs", "runs/a", "runs/b", "runs/made-up", "--html", "page.html")
+    (row,) = (line for line in done.lines if line.startswith("val_accuracy"))
+    assert re.split(r"  +", row) == ["val_accuracy", "0.8433", "0.9267 *", "1.008"]
+    assert comparison.UNRANKED in done.out
+    page = (mixed.parent / "page.html").read_text()
+    assert comparison.UNRANKED in page
+    assert '<td class="best">0.9267</td><td>1.008</td>' in page
+    assert page.count("synthetic data</span>") == 1
+
+
+def test_synthetic_runs_are_ranked_among_themselves(command, mixed):
+    for name in ("a", "b"):
+        path = mixed / name / "result.json"
+        path.write_text(path.read_text().replace('"dataset": "files"', '"dataset": "synthetic"'))
+    done = command("runs", "runs/a", "runs/b", "runs/made-up")
+    assert "1.008 *" in done.out
+    assert comparison.UNRANKED not in done.out
