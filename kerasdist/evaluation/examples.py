@@ -24,6 +24,7 @@ from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
 from kerasdist.evaluation.classes import Classes, classes_of_run, likeliest
 from kerasdist.models.fields import fields_read, targets_read
+from kerasdist.phases.phase import phase
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.reports import pictures
@@ -119,6 +120,9 @@ def evaluate(
         matrix = np.zeros((len(classes.names),) * 2, np.int64)
         worst, best = _Highest(), _Highest()
         position, is_whole = 0, False
+        looking = stack.enter_context(
+            phase("looking at the examples", stream.num_batches, unit="batch")
+        )
         batches = read_batches(feed)
         while clock() < deadline:
             batch = next(batches, None)
@@ -135,6 +139,7 @@ def evaluate(
                 worst.offer(seen.loss, seen)
                 best.offer(-seen.loss, seen)
             position += len(labels)
+            looking.advance()
     if not matrix.any():
         return None
     return {

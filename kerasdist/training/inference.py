@@ -21,6 +21,7 @@ from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.value_checks import AllowNan
+from kerasdist.phases.phase import is_shown, phase
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.epochs.callbacks import Hooks
@@ -203,7 +204,8 @@ def _evaluate(
     """Loss and metrics over `data`."""
     began = time.perf_counter()
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
-        model = model_of(model_or_run)
+        with phase("loading the model"):
+            model = model_of(model_or_run)
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
         refusals.refuse_bypassed(model, "evaluate")
@@ -211,19 +213,24 @@ def _evaluate(
         shards = resolve_shards(options.shards, placement.num_replicas, deterministic)
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         checker = DataChecker(stack, model, placement, shards)
-        checked = checker.to_test(
-            data,
-            name="data",
-            batch_size=options.batch_size,
-            steps=options.steps,
-            allow_nan=options.allow_nan,
-        )
+        with phase("checking the model and the data"):
+            checked = checker.to_test(
+                data,
+                name="data",
+                batch_size=options.batch_size,
+                steps=options.steps,
+                allow_nan=options.allow_nan,
+            )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
         hooks = _hooks(engine, checked, options)
-        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False, call=None)
+        with phase("evaluating", unit="batch") as evaluating:
+            show = evaluating.reached if is_shown() else None
+            logs = test(
+                engine, checked.feed, options.steps, hooks, use_ema=False, call=None, show=show
+            )
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
         options.tell(checked.feed, began, logs, placement)
         return logs
@@ -238,19 +245,24 @@ def _predict(
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
     with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
-        model = model_of(model_or_run)
+        with phase("loading the model"):
+            model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
         deterministic, shards = options.deterministic, placement.num_replicas
         if deterministic:
             shards = resolve_shards(options.shards, shards, deterministic)
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         checker = DataChecker(stack, model, placement, shards)
-        checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
+        with phase("checking the model and the data"):
+            checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = _engine(model, placement, checked, shards, deterministic=deterministic)
         stack.callback(engine.close)
-        found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
+        total = options.steps or checked.stream.num_batches
+        with phase("predicting", total, unit="batch") as predicting:
+            hooks = _hooks(engine, checked, options)
+            found = outputs(engine, checked.feed, options.steps, hooks, predicting.reached)
         engine.state.write_back("trainable", "other")
         options.tell(checked.feed, began, {}, placement)
         return found

@@ -17,6 +17,7 @@ from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.models import refusals
+from kerasdist.phases.phase import phase
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
 from kerasdist.training import preparation
@@ -34,13 +35,16 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
     """Trains a model on the devices of `placement`."""
     if not placement.is_chief:
         options = dataclasses.replace(options, watching=options.watching.silent())
+    reporter = options.watching.reporter
     with (
+        reporter.showing_phases(),
         placement.together(),
         placement.guarded() as tell_stopped,
         contextlib.ExitStack() as stack,
     ):
         # 1. Model and data: everything is checked before anything is compiled.
-        prepared = preparation.prepare(stack, options, placement)
+        with phase("checking the model and the data"):
+            prepared = preparation.prepare(stack, options, placement)
 
         # 2. The run: a folder and its newest checkpoint, or nothing.
         run = open_run(stack, options, prepared)
@@ -74,7 +78,8 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
                     logs |= _validate(options, prepared, engine, hooks, watch, loop.step)
                 loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
-        return _finish(options, engine, run, loop, hooks, watch)
+        with phase("saving the trained model") if run.path else contextlib.nullcontext():
+            return _finish(options, engine, run, loop, hooks, watch)
 
 
 def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:

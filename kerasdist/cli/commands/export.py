@@ -19,6 +19,7 @@ from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import reason
 from kerasdist.models.fields import read
+from kerasdist.phases.phase import phase
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.catalog import read_config
@@ -29,8 +30,10 @@ NUM_CHECKED = 256
 
 def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     """`kerasdist export`."""
-    model = load(run, options["which"])
-    served, batches, inputs = _served(run, model)
+    with phase("loading the model"):
+        model = load(run, options["which"])
+    with phase("reading examples to check the file with"):
+        served, batches, inputs = _served(run, model)
     form = formats.FORMATS[target.format]
     with target.draft() as draft:
         with tensorflow_messages(options["verbose"]):
@@ -75,10 +78,12 @@ def _written(
     The caller raises it, outside of the block that hides TensorFlow's messages.
     """
     try:
-        notes = form.write(served, draft)
+        with phase("writing the file"):
+            notes = form.write(served, draft)
         try:
-            runtime = form.opened(draft, served)
-            return notes, formats.compare(served, runtime, batches)
+            with phase("comparing the file with the model"):
+                runtime = form.opened(draft, served)
+                return notes, formats.compare(served, runtime, batches)
         except Exception as error:
             raise RunFailedError(
                 f"The exported file cannot be run: {reason(error)} It was removed. Use another "

@@ -18,6 +18,7 @@ from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.devices import visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
@@ -56,11 +57,14 @@ def verify(options: FitOptions) -> int:
             f"into {shards} shards. Expected at least one example per shard. Use a larger batch."
         )
     outcomes = []
-    for count in counts:
-        names = [f"{kind}:{i}" for i in range(count)]
-        outcomes.append(_train(job, data, run, names, shards))
-        if not isinstance(data, (dict, tuple, tf.data.Dataset)):
-            data = job.build_data("train")  # A provider may be at its end.
+    with phase("verifying", len(counts), unit="number of devices") as verifying:
+        for count in counts:
+            names = [f"{kind}:{i}" for i in range(count)]
+            with phase(f"on {count} {'device' if count == 1 else 'devices'}"):
+                outcomes.append(_train(job, data, run, names, shards))
+            verifying.advance()
+            if not isinstance(data, (dict, tuple, tf.data.Dataset)):
+                data = job.build_data("train")  # A provider may be at its end.
     rows = [_compare(outcomes[0], outcome, run["deterministic"]) for outcome in outcomes]
     agree = all(row["agrees"] for row in rows)
     if run["json"]:
