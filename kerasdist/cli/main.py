@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages
 from kerasdist.cli.shells import COMPLETE
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
 from kerasdist.phases import displays
+from kerasdist.phases.text import wrapped
 
 FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
@@ -98,7 +100,10 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     if not getattr(error, "is_told", False):
-        print(f"kerasdist: {error}", file=sys.stderr)
+        text = f"kerasdist: {error}"
+        if displays.can_redraw(sys.stderr):
+            text = wrapped(text, shutil.get_terminal_size().columns)
+        print(text, file=sys.stderr)
     return code
 
 

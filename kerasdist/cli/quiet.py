@@ -35,11 +35,8 @@ def starting() -> Iterator[None]:
     if "tensorflow" in sys.modules:
         yield
         return
-    with phase(STARTING):
+    with phase("starting TensorFlow", at_once=True):
         yield
-
-
-STARTING = "starting TensorFlow"
 
 
 def start_tensorflow() -> None:

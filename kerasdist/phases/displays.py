@@ -12,17 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TextIO
 
 from kerasdist.phases.keyboard import Keyboard
-from kerasdist.phases.phase import Phase, overall, shown_by
-from kerasdist.phases.text import GAP, bar, duration, shortened
+from kerasdist.phases.lines import plain, redrawn
+from kerasdist.phases.phase import Phase, shown_by
 
-# A terminal shows a phase that takes longer than this with its seconds.
-_SECONDS_SHOWN = 1.0
 _SECONDS_BETWEEN_DRAWS = 0.2
 # Plain lines: this long after a line comes the next one, of another phase or of the same.
 SECONDS_BETWEEN_LINES, SECONDS_WITHIN_A_PHASE = 3.0, 15.0
 _USUAL_WIDTH = 79
-_WIDEST_BAR, _NARROWEST_BAR = 30, 8
-_CYAN, _DIM, _PLAIN = "\x1b[36m", "\x1b[2m", "\x1b[0m"
 _ERASE = "\r\x1b[K"
 
 
@@ -126,10 +122,10 @@ class TerminalLine:
                 return
             self._keyboard.silence()
             try:
-                width = os.get_terminal_size(self._file).columns - 1
+                width = (os.get_terminal_size(self._file).columns or _USUAL_WIDTH + 1) - 1
             except OSError:
                 width = _USUAL_WIDTH
-            text = line(phases, width, ascii_only=self._ascii_only, is_coloured=True)
+            text = redrawn(phases, width, ascii_only=self._ascii_only, is_coloured=True)
             self._write(f"{_ERASE}{text}\r")
             self._is_drawn = True
 
@@ -200,10 +196,7 @@ class _Above:
 
 
 class PlainLines:
-    """Lines for a log: the first at once, then one every few seconds at most.
-
-    A phase that is over before its turn gets no line.
-    """
+    """Lines for a log: one every few seconds at most. A phase that is over sooner gets none."""
 
     seconds_between = 0.5
 
@@ -222,11 +215,11 @@ class PlainLines:
     def passed(self, phases: Sequence[Phase]) -> None:
         if not phases:
             return
-        wait = SECONDS_BETWEEN_LINES
-        if list(phases) == self._written:
-            wait = SECONDS_WITHIN_A_PHASE
-        now = self._clock()
-        if self._last is None or now - self._last >= wait:
+        now, newest = self._clock(), phases[-1]
+        is_told = list(phases) == self._written
+        wait = SECONDS_WITHIN_A_PHASE if is_told else SECONDS_BETWEEN_LINES
+        is_due = newest.seconds >= wait and (self._last is None or now - self._last >= wait)
+        if is_due or (newest.at_once and not is_told):
             self._last, self._written = now, list(phases)
             self._write(f"kerasdist: {plain(phases)}\n")
 
@@ -240,46 +233,6 @@ class PlainLines:
                 self._stream.write(text)
             else:
                 os.write(self._file, text.encode(errors="replace"))
-
-
-def _title(phases: Sequence[Phase]) -> str:
-    parts = []
-    for each in phases:
-        counted = f" {each.done:,}/{each.total:,}" if each.total and len(phases) > 1 else ""
-        parts.append(f"{each.title}{counted}")
-    return ", ".join(dict.fromkeys(parts))
-
-
-def plain(phases: Sequence[Phase]) -> str:
-    """`reading the data, 40%, 0:12 left`; without a known end `reading the data …`."""
-    share, left = overall(phases)
-    if share is None:
-        seconds = phases[-1].seconds
-        taken = f" {duration(seconds)}" if seconds >= SECONDS_BETWEEN_LINES else ""
-        return f"{_title(phases)} ...{taken}"
-    known = [f"{share:.0%}", *([] if left is None else [f"{duration(left)} left"])]
-    return ", ".join([_title(phases), *known])
-
-
-def line(
-    phases: Sequence[Phase], width: int, *, ascii_only: bool = False, is_coloured: bool = False
-) -> str:
-    """The phases in one line: `reading the data  ━━━━━──────  40%  0:12 left`."""
-    share, left = overall(phases)
-    title = _title(phases)
-    seconds = phases[-1].seconds
-    ticking = f"{GAP}{duration(seconds)}" if seconds >= _SECONDS_SHOWN else ""
-    if share is None:
-        end = "..." if ascii_only else "…"
-        return shortened(f"{title}{end}{ticking}", width, ascii_only=ascii_only)
-    right = f"{GAP}{share:4.0%}" + (ticking if left is None else f"{GAP}{duration(left)} left")
-    room = width - len(title) - len(GAP) - len(right)
-    if room < _NARROWEST_BAR:
-        return shortened(f"{title}{right}", width, ascii_only=ascii_only)
-    done, rest = bar(min(room, _WIDEST_BAR), share, ascii_only=ascii_only)
-    if is_coloured:
-        done, rest = f"{_CYAN}{done}{_PLAIN}", f"{_DIM}{rest}{_PLAIN}"
-    return f"{title}{GAP}{done}{rest}{right}"
 
 
 def can_redraw(stream: Any) -> bool:

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+# Below this, the time left of phases inside each other is a guess.
+_LEAST_SHARE = 0.05
+
 
 class Phase:
     """Something that takes time. `total` parts of it are known, or its end is not.
@@ -21,6 +24,7 @@ class Phase:
         total: How many parts it has; None if that is not known.
         unit: What a part is: "step", "file".
         done: How many parts are over.
+        at_once: Whether a log gets a line about it even if it is short.
     """
 
     def __init__(
@@ -28,13 +32,19 @@ class Phase:
         title: str,
         total: int | None = None,
         unit: str = "",
+        *,
+        at_once: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.title, self.total, self.unit, self.done = title, total, unit, 0
+        self.at_once = at_once
         self._clock = clock
         self._began = clock()
-        # The first part often compiles: the time left follows from the later ones.
+        # When how much was over, first and last. The first part often compiles: the time left
+        # follows from the later ones.
         self._first: tuple[float, int] | None = None
+        self._last = self._began, 0
+        self._guess: tuple[float, float, float] | None = None
 
     def advance(self, parts: int = 1) -> None:
         """More parts are over."""
@@ -45,8 +55,10 @@ class Phase:
         self.done = done
         if total is not None:
             self.total = total
+        if done != self._last[1]:
+            self._last = self._clock(), done
         if self._first is None and done:
-            self._first = self._clock(), done
+            self._first = self._last
 
     @property
     def seconds(self) -> float:
@@ -62,11 +74,22 @@ class Phase:
         """How long the rest will take; None if that cannot be said yet."""
         if not self.total or self._first is None:
             return None
-        since, first = self._first
-        measured = self.done - first
-        if measured <= 0:
+        (since, first), (until, done) = self._first, self._last
+        if done <= first:
             return None
-        return max(0.0, (self.total - self.done) * (self._clock() - since) / measured)
+        each, waited = (until - since) / (done - first), self._clock() - until
+        # A part that takes longer than the others says that the later ones may, too.
+        return max(0.0, (self.total - done) * max(each, waited) - waited)
+
+    def seconds_left_of(self, share: float) -> float | None:
+        """How long the rest will take if `share` of it is over, as phases inside it say."""
+        if share <= _LEAST_SHARE:
+            return None
+        if self._guess is None or self._guess[0] != share:
+            self._guess = share, self._clock(), self.seconds * (1 - share) / share
+        _, since, left = self._guess
+        left -= self._clock() - since
+        return left if left >= 0 else None
 
 
 class Display(Protocol):
@@ -91,13 +114,15 @@ def is_shown() -> bool:
 
 
 @contextlib.contextmanager
-def phase(title: str, total: int | None = None, *, unit: str = "") -> Iterator[Phase]:
+def phase(
+    title: str, total: int | None = None, *, unit: str = "", at_once: bool = False
+) -> Iterator[Phase]:
     """Says what the block does, if phases are shown.
 
     Phases can be inside others: of a phase with three parts, the phases in its second part fill the
     second third of the bar.
     """
-    found = Phase(title, total, unit)
+    found = Phase(title, total, unit, at_once=at_once)
     display = _current.display
     if display is None:
         yield found
@@ -143,11 +168,7 @@ def overall(phases: Sequence[Phase]) -> tuple[float | None, float | None]:
     for each in reversed(counted):
         share = min(1.0, (each.done + share) / (each.total or 1))
     outermost = counted[0]
-    if len(counted) == 1:
-        return share, outermost.seconds_left()
-    left = outermost.seconds * (1 - share) / share if share > _LEAST_SHARE else None
+    left = outermost.seconds_left() if len(counted) == 1 else None
+    if left is None and len(phases) > 1:
+        left = outermost.seconds_left_of(share)
     return share, left
-
-
-# Below this, the time left of phases inside each other is a guess.
-_LEAST_SHARE = 0.05

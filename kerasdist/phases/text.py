@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 GAP = "  "
+_NO_BREAK = "\x00"
 
 
 def duration(seconds: float) -> str:
@@ -18,6 +22,16 @@ def bar(width: int, share: float, *, ascii_only: bool = False) -> tuple[str, str
     done = int(share * width)
     full, empty = ("#", "-") if ascii_only else ("━", "─")
     return full * done, empty * (width - done)
+
+
+def wrapped(text: str, width: int) -> str:
+    """A text on several lines, broken between words. Code in backticks stays in one piece."""
+    code = re.sub(r"`[^`\n]+`", lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = [
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in code.split("\n")
+    ]
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def shortened(text: str, width: int, *, ascii_only: bool = False) -> str:

@@ -152,12 +152,12 @@ def _guarded(engine: Engine, run: Run, loop: Loop) -> Iterator[None]:
         # A device that failed may not have memory for this, either. The first error matters more.
         with contextlib.suppress(tf.errors.OpError):
             engine.state.write_back()
-        run.stop(has_page=loop.at.epoch > 0, error=told)
+        run.stop(loop.step, has_page=loop.at.epoch > 0, error=told)
         if told is None:
             raise
         raise told from (error.__cause__ if isinstance(error, KerasdistError) else None)
     engine.state.write_back()
-    run.stop(has_page=loop.at.epoch > 0)
+    run.stop(loop.step, has_page=loop.at.epoch > 0)
 
 
 def _told(error: BaseException, placement: Placement) -> KerasdistError | None:
@@ -184,7 +184,8 @@ def _finish(
     run.finish(engine.model, loop.result(), history.ema_weights)
     if isinstance(run, KeptRun) and options.watching.tells_end:
         result = json.loads((run.path / RESULT).read_text())
-        lines = announcements.ending(run.path, result, monitor=options.keeping.monitor)
+        monitor, width = options.keeping.monitor, watch.reporter.width
+        lines = announcements.ending(run.path, result, monitor=monitor, width=width)
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()
     return history

@@ -44,8 +44,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         if not found.is_small:
             raise RunFailedError(
                 f"The {target.format} file does not compute the same as the model: "
-                f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. The file "
-                "was removed. Use another format."
+                f"on {found.examples} {inputs}, the {_difference(found)}. Expected at most "
+                f"{formats.LIMIT:g} of it. The file was removed. Use another format."
             )
         about = {
             "format": target.format,
@@ -64,7 +64,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         print(as_json({"run": str(run), "path": str(target.path), **about}))
     elif not options["quiet"]:
         print(f"exported {target.path} ({about['bytes']:,} bytes)")
-        print(f"checked: {_in_words(found, inputs)}")
+        print(f"checked on {found.examples} {inputs}:")
+        print(f"  {_difference(found)}")
         for note in notes:
             print(f"note: {note}")
     return 0
@@ -93,10 +94,10 @@ def _written(
         return error
 
 
-def _in_words(found: formats.Difference, inputs: str) -> str:
+def _difference(found: formats.Difference) -> str:
     return (
-        f"largest difference {found.largest:.2g} on {found.examples} {inputs}, "
-        f"{found.relative:.2g} of the largest output {found.scale:.3g}"
+        f"largest difference {found.largest:.2g}, which is {found.relative:.2g} of the largest "
+        f"output, {found.scale:.3g}"
     )
 
 

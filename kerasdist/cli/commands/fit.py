@@ -183,7 +183,8 @@ class _Fit:
         self._reporter.event("end", run=str(path), **result)
         stopped = self._early_stopping and run_callbacks.described(self._early_stopping)
         lines = [stopped] if stopped else []
-        lines += announcements.ending(path, result, monitor=self._options["monitor"])
+        monitor, width = self._options["monitor"], self._reporter.width
+        lines += announcements.ending(path, result, monitor=monitor, width=width)
         self._reporter.say("\n".join(lines))
 
     def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:

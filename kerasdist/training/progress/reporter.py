@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -138,6 +139,11 @@ class Reporter:
         """Progress of the validation; `done` is 0 at its start."""
         if self._display is not None:
             self._display.validate(done, total)
+
+    @property
+    def width(self) -> int | None:
+        """How many columns the terminal has; None without one."""
+        return shutil.get_terminal_size().columns if self.mode == "live" else None
 
     @property
     def has_display(self) -> bool:

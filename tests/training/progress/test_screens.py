@@ -600,7 +600,7 @@ def test_the_command_line_shows_a_run_from_its_beginning_to_its_end(tmp_path):
         r"best      val_loss = [\d.]+ in epoch [12]",
         "folder    runs/small/0001: final.keras, best.keras, report.html",
         "evaluate  kerasdist evaluate runs/small/0001",
-        "continue  kerasdist fit runs/small/0001/config.json --run-dir runs/small/0001.*",
+        "continue  kerasdist fit runs/small/0001 --run-dir runs/small/0001.*",
     ]
     assert len(lines) >= len(patterns)
     for line, pattern in zip(lines, patterns, strict=False):
@@ -692,7 +692,7 @@ def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypat
         "best      val_loss = 0.625 in epoch 2",
         "folder    my run: final.keras, best.keras",
         "evaluate  kerasdist evaluate 'my run'",
-        "continue  kerasdist fit 'my run/config.json' --run-dir 'my run' --epochs 6",
+        "continue  kerasdist fit 'my run' --run-dir 'my run' --epochs 6",
     ]
     (run / "report.html").touch()
     assert "folder    my run: final.keras, best.keras, report.html" in announcements.ending(
