@@ -14,9 +14,10 @@ from kerasdist.errors import KerasdistError
 def check_shards(run: Mapping[str, Any]) -> None:
     """`--shards` with `--devices` and `--batch-size`, as far as the texts tell."""
     shards, count = run["shards"], _num_devices(run)
-    if shards is None or count is None:
+    if shards is None:
         return
-    resolve_shards(shards, count, run["deterministic"])
+    if count is not None:
+        resolve_shards(shards, count, run["deterministic"])
     _check_batch(run, shards, f"`--shards {shards}`")
 
 
