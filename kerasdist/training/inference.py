@@ -31,6 +31,7 @@ from kerasdist.training.keras_arguments.hints import check_model, with_hints
 from kerasdist.training.keras_arguments.verbosity import checked_verbose
 from kerasdist.training.options import CallbackLike, DataLike, DeviceLike, PathLike
 from kerasdist.training.progress.bar import number
+from kerasdist.training.progress.reporter import Reporter
 
 
 @with_hints
@@ -60,7 +61,8 @@ def evaluate(
         y: The targets, if `x` is arrays.
         batch_size: Examples per batch, over all devices, for data that is not batched yet. Default:
             32, or for arrays with `steps` as many as make that many batches.
-        verbose: 1 and 2 print a line with the results. 0 and "auto" are silent.
+        verbose: 1 and 2 print a line with the results, and on a terminal 1 shows a bar before. 0
+            and "auto" are silent.
         sample_weight: The weight of each example, if `x` is arrays.
         steps: How many batches. Default: all.
         callbacks: A Keras callback, or a list of them. Their `on_test_*` hooks are called.
@@ -122,7 +124,7 @@ def predict(
         x: Data in any form that `fit` takes, with or without targets. A tuple is
             `(x, y[, sample_weight])`, a list is several inputs.
         batch_size: As in `evaluate`.
-        verbose: 1 and 2 print a line at the end. 0 and "auto" are silent.
+        verbose: As in `evaluate`, without results.
         steps: How many batches. Default: all.
         callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
         data: The same as `x`.
@@ -184,6 +186,10 @@ class TestOptions:
         found = arguments.as_callbacks(callbacks)
         return cls(batch_size, steps, allow_nan, found, level, shards, deterministic)
 
+    def showing_phases(self) -> contextlib.AbstractContextManager[None]:
+        """With `verbose=1`, a terminal shows how far it is."""
+        return Reporter("live" if self.verbose == 1 else "silent").showing_phases()
+
     def tell(self, feed: Feed, began: float, logs: Mapping[str, Any], placement: Placement) -> None:
         """Prints one line, in the words of Keras's `verbose=2`. "auto" is silent here."""
         if not isinstance(self.verbose, int) or not self.verbose or not placement.is_chief:
@@ -203,7 +209,12 @@ def _evaluate(
 ) -> dict[str, Any]:
     """Loss and metrics over `data`."""
     began = time.perf_counter()
-    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
+    with (
+        options.showing_phases(),
+        placement.together(),
+        placement.guarded(),
+        contextlib.ExitStack() as stack,
+    ):
         with phase("loading the model"):
             model = model_of(model_or_run)
         ensure_compiled(model)
@@ -244,7 +255,12 @@ def _predict(
 ) -> Any:
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
-    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
+    with (
+        options.showing_phases(),
+        placement.together(),
+        placement.guarded(),
+        contextlib.ExitStack() as stack,
+    ):
         with phase("loading the model"):
             model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
