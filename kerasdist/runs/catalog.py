@@ -79,5 +79,5 @@ def check_finished(path: Path) -> None:
     if not (path / FINAL).is_file():
         raise KerasdistError(
             f"The run {str(path)!r} has not finished: it has no {FINAL}. Expected a finished run. "
-            "Train it to the end first."
+            "Train it to the end first, or use its newest checkpoint with `--which last`."
         )
