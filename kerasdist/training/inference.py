@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from kerasdist.models.value_checks import AllowNan
 from kerasdist.phases.phase import is_shown, phase
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
+from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.validation import outputs, test
 from kerasdist.training.keras_arguments import packing
@@ -186,9 +188,17 @@ class TestOptions:
         found = arguments.as_callbacks(callbacks)
         return cls(batch_size, steps, allow_nan, found, level, shards, deterministic)
 
-    def showing_phases(self) -> contextlib.AbstractContextManager[None]:
-        """With `verbose=1`, a terminal shows how far it is."""
-        return Reporter("live" if self.verbose == 1 else "silent").showing_phases()
+    @contextlib.contextmanager
+    def computing(self, placement: Placement) -> Iterator[contextlib.ExitStack]:
+        """What surrounds a pass. With `verbose=1`, a terminal shows how far it is."""
+        reporter = Reporter("live" if self.verbose == 1 and placement.is_chief else "silent")
+        with (
+            reporter.showing_phases(),
+            placement.together(),
+            placement.guarded(),
+            contextlib.ExitStack() as stack,
+        ):
+            yield stack
 
     def tell(self, feed: Feed, began: float, logs: Mapping[str, Any], placement: Placement) -> None:
         """Prints one line, in the words of Keras's `verbose=2`. "auto" is silent here."""
@@ -209,12 +219,7 @@ def _evaluate(
 ) -> dict[str, Any]:
     """Loss and metrics over `data`."""
     began = time.perf_counter()
-    with (
-        options.showing_phases(),
-        placement.together(),
-        placement.guarded(),
-        contextlib.ExitStack() as stack,
-    ):
+    with options.computing(placement) as stack:
         with phase("loading the model"):
             model = model_of(model_or_run)
         ensure_compiled(model)
@@ -234,8 +239,9 @@ def _evaluate(
             )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
-        stack.callback(engine.close)
+        engine = stack.enter_context(
+            _engine(model, placement, checked, shards, deterministic=deterministic)
+        )
         hooks = _hooks(engine, checked, options)
         with phase("evaluating", unit="batch") as evaluating:
             show = evaluating.reached if is_shown() else None
@@ -255,12 +261,7 @@ def _predict(
 ) -> Any:
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
-    with (
-        options.showing_phases(),
-        placement.together(),
-        placement.guarded(),
-        contextlib.ExitStack() as stack,
-    ):
+    with options.computing(placement) as stack:
         with phase("loading the model"):
             model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
@@ -273,8 +274,9 @@ def _predict(
             checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
-        stack.callback(engine.close)
+        engine = stack.enter_context(
+            _engine(model, placement, checked, shards, deterministic=deterministic)
+        )
         total = options.steps or checked.stream.num_batches
         with phase("predicting", total, unit="batch") as predicting:
             hooks = _hooks(engine, checked, options)
@@ -291,7 +293,7 @@ def _engine(
     shards: int,
     *,
     deterministic: bool = False,
-) -> Engine:
+) -> AbstractContextManager[Engine]:
     own, reason = checked.findings.own_step, checked.whole_reason
     if checked.findings.synchronizes:
         reason = "a layer takes statistics over whole batches, also to evaluate"
@@ -309,7 +311,7 @@ def _engine(
         own_steps={} if own is None else {own.method: own},
         drawn=checked.findings.drawn,
     )
-    return Engine(model, placement, settings)
+    return engine_for(model, placement, settings)
 
 
 def _hooks(engine: Engine, checked: CheckedData, options: TestOptions) -> Hooks:
