@@ -220,8 +220,7 @@ def _evaluate(
     """Loss and metrics over `data`."""
     began = time.perf_counter()
     with options.computing(placement) as stack:
-        with phase("loading the model"):
-            model = model_of(model_or_run)
+        model = model_of(model_or_run)
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
         refusals.refuse_bypassed(model, "evaluate")
@@ -262,8 +261,7 @@ def _predict(
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
     with options.computing(placement) as stack:
-        with phase("loading the model"):
-            model = model_of(model_or_run)
+        model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
         deterministic, shards = options.deterministic, placement.num_replicas
         if deterministic:
