@@ -36,29 +36,36 @@ def hide_in_programs() -> None:
 class _QuietImport:
     """Finds nothing itself: it makes the import of TensorFlow hold back messages, once."""
 
+    def __init__(self) -> None:
+        self._is_asking = False
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "tensorflow":
+        if name != "tensorflow" or self._is_asking:
             return None
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
-            _make_quiet(spec.loader)
+            self._make_quiet(spec.loader)
         return spec
 
+    def _make_quiet(self, loader: Any) -> None:
+        load = loader.exec_module
 
-def _make_quiet(loader: Any) -> None:
-    load = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            # Not earlier: other packages only look whether there is a TensorFlow.
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self)
+            del loader.exec_module
+            with held_back():
+                load(module)
 
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        with held_back():
-            load(module)
-
-    # Of this loader alone: each module has its own.
-    loader.exec_module = exec_module
+        # Of this loader alone: each module has its own.
+        loader.exec_module = exec_module
 
 
 @contextlib.contextmanager

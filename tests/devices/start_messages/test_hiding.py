@@ -62,6 +62,12 @@ def test_a_program_that_imports_kerasdist_first_does_not_see_the_messages(run):
     assert run(*FIRST) == [*OTHERS]
 
 
+def test_somebody_may_look_for_tensorflow_before_it_is_imported(run):
+    look = "import kerasdist, importlib.util as u; assert u.find_spec('tensorflow')"
+    imports = "import tensorflow, sys; assert not [f for f in sys.meta_path if 'Quiet' in repr(f)]"
+    assert run("-c", f"{look}; {imports}") == [*OTHERS]
+
+
 def test_a_fatal_error_shows_everything(run):
     assert run(*FIRST, end="os.abort()", code=-6) == [*OTHERS, *NOISE]
 
