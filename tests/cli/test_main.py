@@ -266,7 +266,7 @@ def test_what_is_mistyped_gets_the_right_guess(command, tmp_path, argv, message)
 
 
 @pytest.mark.parametrize(
-    "argv", ["evaluate somewhere/else", "fit audio --dropout-rate 1", "fit cifar10 --verbosity"]
+    "argv", ["evaluate somewhere/else", "fit audio --with-zebras 1", "fit cifar10 --verbosity"]
 )
 def test_there_is_no_guess_where_nothing_is_near(command, argv):
     outcome = command(*argv.split())
