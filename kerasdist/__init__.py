@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kerasdist.devices.start_messages.hiding import hide_in_programs
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
     # AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`), too, it took 0.6 of the time of a step of convolutions
     # without it (`benchmarks/speed.py convolutions`, bare loop, TF 2.21).
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+if not _is_command():  # A command does it itself, because `-v` shows the messages.
+    hide_in_programs()
 
 if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.

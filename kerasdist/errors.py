@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 # Lines that Keras and TensorFlow put around the message of a layer, and of a compiled function.
 _GRAPH = "Graph execution error"
@@ -136,5 +135,36 @@ def closest(name: object, known: Iterable[object]) -> str:
         >>> closest("lable", ["image", "label"])
         " Did you mean 'label'?"
     """
-    near = get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    wanted = _letters(name)
+    found = [(_distance(wanted, _letters(k)), str(k)) for k in known]
+    near = [(typos, k) for typos, k in found if typos <= _most_typos(wanted, _letters(k))]
+    # Of equally near names, the first one.
+    return f" Did you mean {min(near, key=lambda n: n[0])[1]!r}?" if near else ""
+
+
+def _letters(name: object) -> str:
+    """What of a name is compared: `--batch-size` is `batch_size`."""
+    return str(name).lower().lstrip("-").replace("_", "-")
+
+
+def _most_typos(name: str, known: str) -> int:
+    """How much a name may differ from a known one: one in five letters, or missing last words."""
+    longer, shorter = (known, name) if len(known) > len(name) else (name, known)
+    if len(shorter) > 2 and re.match(rf"{re.escape(shorter)}[-/.:\d]", longer):
+        return len(longer)
+    return 1 + len(longer) // 5
+
+
+def _distance(a: str, b: str) -> int:
+    """How many letters must be added, removed, replaced or swapped with their neighbour."""
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i in range(1, len(a) + 1):
+        row = [i]
+        for j in range(1, len(b) + 1):
+            typo = a[i - 1] != b[j - 1]
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + typo))
+            if i > 1 and j > 1 and a[i - 1] == b[j - 2] and a[i - 2] == b[j - 1]:
+                row[j] = min(row[j], before[j - 2] + 1)
+        before, last = last, row
+    return last[-1]

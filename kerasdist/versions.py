@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 
 from kerasdist.errors import KerasdistError
 
@@ -56,6 +55,8 @@ KERAS = Window("Keras", "3.13.2", "3.15", ("keras", "keras-nightly"))
 
 def installed(window: Window) -> str | None:
     """The installed version of a package, found without importing it; None if it is not found."""
+    from importlib import metadata  # It takes a while, and a command's help does not need it.
+
     for name in window.packages:
         try:
             return metadata.version(name)

@@ -37,6 +37,26 @@ def test_the_reason_is_without_the_frame_of_keras(message, expected):
 
 def test_nothing_is_guessed_when_no_name_is_near():
     assert errors.closest("weight", ["image", "label"]) == ""
+    # Many letters are the same, but not in this order.
+    assert errors.closest("--label-smoothing", ["--memory-growth", "--deterministic"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--lerning_rate", "--learning-rate"),
+        ("--epoch", "--epochs"),
+        ("--batch", "--batch-size"),
+        ("--data", "--data-dir"),
+        ("--Devices", "--devices"),
+        ("cifar", "cifar10"),
+        ("teh", "the"),
+    ],
+)
+def test_the_nearest_name_is_guessed(name, meant):
+    known = ["--devices", "--decay-rate", "--batch-size", "--learning-rate", "--epochs", "the"]
+    known += ["--data-dir", "cifar10", "--seed"]
+    assert errors.closest(name, known) == f" Did you mean {meant!r}?"
 
 
 def test_the_first_line_of_a_compiled_function_says_what_is_wrong():

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "kerasdist"
 LEVELS = {
     "errors": {"errors"},
     "versions": {"versions"},
+    "what takes time": {"phases"},
     "places": {"devices", "recipes"},
     "what is trained": {"models"},
     "what it is trained on": {"data"},

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kerasdist.cli.checks import shards
 from kerasdist.cli.options import BENCH_OPTIONS, OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS
 from kerasdist.cli.parser import Options, parse
 from kerasdist.cli.settings import ONLY_RECIPES, class_options, recipe_groups
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes import data_folder
 from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.class_file import ClassFile
 
@@ -44,12 +46,16 @@ class FitOptions:
 
 def parse_verify(argv: list[str]) -> tuple[FitOptions]:
     """`kerasdist verify RECIPE [options]`."""
-    return (parse_fit(argv, "kerasdist verify", VERIFY_OPTIONS),)
+    options = parse_fit(argv, "kerasdist verify", VERIFY_OPTIONS)
+    shards.check_counts(options.run, shares_shards=True)
+    return (options,)
 
 
 def parse_bench(argv: list[str]) -> tuple[FitOptions, list[str]]:
     """`kerasdist bench RECIPE [options]`, and the arguments as they were, for other processes."""
-    return parse_fit(argv, "kerasdist bench", BENCH_OPTIONS), argv
+    options = parse_fit(argv, "kerasdist bench", BENCH_OPTIONS)
+    shards.check_counts(options.run, shares_shards=False)
+    return options, argv
 
 
 def parse_fit(
@@ -80,9 +86,12 @@ def parse_fit(
     values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
     settings = values[path.name]
     # Runs the recipe's own checks, before TensorFlow is imported.
-    recipes.load_recipe(path, **settings)
+    loaded = recipes.load_recipe(path, **settings)
     shared = {k: v for k, v in settings.items() if k in RUN_OPTIONS}
-    return FitOptions(recipe, {**values["run"], **shared, **values["output"]}, settings)
+    run = {**values["run"], **shared, **values["output"]}
+    shards.check_shards(run)
+    data_folder.check(loaded)
+    return FitOptions(recipe, run, settings)
 
 
 def _is_given(argv: list[str], name: str) -> bool:
@@ -136,6 +145,7 @@ def _parse_classes(
     values = parse(groups, rest, prog, "", prefixed=("model", "data"))
     run = {**values["run"], **values["output"]}
     data_arguments = values["data"]
+    shards.check_shards(run)
     if own_batch_size is not None:
         data_arguments = {**data_arguments, "batch_size": run["batch_size"]}
         run["batch_size"] = None

@@ -15,6 +15,7 @@ from kerasdist.devices import cluster, gpus, visible_gpus
 from kerasdist.devices.names import expected_gpus, resolve_names
 from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.phase import phase
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
 from kerasdist.runs.catalog import read_config
@@ -36,6 +37,9 @@ FIT_OPTIONS = (
 )
 
 
+_DATA = {"train": "training", "validation": "validation"}
+
+
 class Job:
     """Builds a command's model and data.
 
@@ -51,7 +55,8 @@ class Job:
         if options.recipe is not None:
             self.recipe = load_recipe(options.recipe, **options.settings)
             self.name = self.recipe.name
-            self.source = self.recipe.source()
+            with phase("looking for the data"):  # It may be downloaded.
+                self.source = self.recipe.source()
         elif options.model is not None:
             self.name, self.source = options.model.name, "provider"
 
@@ -64,7 +69,8 @@ class Job:
     def build_data(self, split: str) -> Any:
         """The recipe's data for "train" or "validation", or an instance of the data class."""
         if self.recipe is not None:
-            return self.recipe.build_data(split)
+            with phase(f"reading the {_DATA[split]} data"):
+                return self.recipe.build_data(split)
         if split != "train":
             raise KerasdistError(
                 f"{self.name!r} has no {split} data, because it was trained on a provider. Only "

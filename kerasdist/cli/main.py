@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from kerasdist import __version__, versions
-from kerasdist.cli.quiet import start_tensorflow, tensorflow_messages
+from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages
 from kerasdist.cli.shells import COMPLETE
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
+from kerasdist.phases import displays
+from kerasdist.phases.text import wrapped
 
 FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
@@ -98,7 +102,10 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     if not getattr(error, "is_told", False):
-        print(f"kerasdist: {error}", file=sys.stderr)
+        text = f"kerasdist: {error}"
+        if displays.can_redraw(sys.stderr):
+            text = wrapped(text, shutil.get_terminal_size().columns)
+        print(text, file=sys.stderr)
     return code
 
 
@@ -120,10 +127,10 @@ def _find(name: str) -> Callable[..., Any]:
     return found
 
 
-def _find_with_tensorflow(name: str, argv: list[str]) -> Callable[..., Any]:
+def _find_with_tensorflow(name: str, *, verbose: bool) -> Callable[..., Any]:
     """Imports a function, and TensorFlow, whose messages are hidden without `-v`."""
     versions.check()
-    with tensorflow_messages(shown="-v" in argv or "--verbose" in argv):
+    with starting(), tensorflow_messages(shown=verbose):
         found = _find(name)
         start_tensorflow()
     return found
@@ -141,27 +148,45 @@ def _tune(argv: list[str]) -> int:
     return int(_find("tune.command:tune")(options))
 
 
+def _parsed(parse: str, argv: list[str]) -> Any:
+    """Parses and checks arguments. A terminal shows at once that TensorFlow will start."""
+    is_shown = displays.can_redraw(sys.stderr) and not {"-h", "--help", *_SILENT} & {*argv}
+    output = displays.of_command() if is_shown else None
+    with displays.shown_on(output), starting():
+        return _find(parse)(argv)
+
+
+_VERBOSE, _SILENT = ("-v", "--verbose"), ("--quiet", "--json")
+
+
 def _with_tensorflow(parse: str, run: str) -> Callable[[list[str]], int]:
     """A command whose arguments are parsed and checked before TensorFlow is imported."""
 
     def start(argv: list[str]) -> int:
-        arguments = _find(parse)(argv)
-        return int(_find_with_tensorflow(run, argv)(*arguments))
+        arguments = _parsed(parse, argv)
+        with _showing_phases(argv) as verbose:
+            return int(_find_with_tensorflow(run, verbose=verbose)(*arguments))
 
     return start
 
 
+@contextlib.contextmanager
+def _showing_phases(argv: list[str]) -> Iterator[bool]:
+    """Shows what the command is doing. Yields whether TensorFlow's messages are to be shown."""
+    verbose = any(word in argv for word in _VERBOSE)
+    output = displays.of_command(quiet="--quiet" in argv, json="--json" in argv, verbose=verbose)
+    with displays.shown_on(output):
+        yield verbose
+
+
 def _fit(argv: list[str]) -> int:
     from kerasdist.cli.finding.choice import finder
-    from kerasdist.cli.fit_arguments import parse_fit
     from kerasdist.devices import cluster
     from kerasdist.runs.folder import check_usable
 
-    options = parse_fit(argv)
+    options = _parsed("fit_arguments:parse_fit", argv)
     if (found := finder(options.run)) is not None:
-        name, needs_tensorflow = found
-        find = _find_with_tensorflow(name, argv) if needs_tensorflow else _find(name)
-        return int(find(options, argv))
+        return _run_finder(*found, options, argv)
     if (worker := cluster.current()) is not None and cluster.REPORT not in os.environ:
         from kerasdist.devices.launcher import Start, supervise
 
@@ -169,22 +194,31 @@ def _fit(argv: list[str]) -> int:
         return supervise(Start(worker.timeout, worker), ["fit", *argv], options.run["devices"])
     if options.run["run_dir"]:
         check_usable(options.run["run_dir"], resume=options.run["resume"])
-    return int(_find_with_tensorflow("commands.fit:fit", argv)(options))
+    with _showing_phases(argv) as verbose:
+        return int(_find_with_tensorflow("commands.fit:fit", verbose=verbose)(options))
+
+
+def _run_finder(name: str, needs_tensorflow: bool, options: Any, argv: list[str]) -> int:
+    if not needs_tensorflow:
+        return int(_find(name)(options, argv))
+    with _showing_phases(argv) as verbose:
+        return int(_find_with_tensorflow(name, verbose=verbose)(options, argv))
 
 
 def _run(argv: list[str]) -> int:
-    from kerasdist.cli.script_arguments import parse_run
     from kerasdist.devices import cluster
 
-    script = parse_run(argv)
+    script = _parsed("script_arguments:parse_run", argv)
     if (found := cluster.current()) is not None and cluster.REPORT not in os.environ:
         from kerasdist.devices.launcher import Start, supervise
 
         devices = script.options["devices"]
         return supervise(Start(found.timeout, found), ["run", *argv], devices)
-    # Words after the script are the script's, also `-v`.
-    shown = ["-v"] if script.options["verbose"] else []
-    return int(_find_with_tensorflow("commands.run:run", shown)(script))
+    # Words after the script are the script's, also `-v`. What it prints stays what it is.
+    own = ["-v"] if script.options["verbose"] else []
+    with _showing_phases(own) as verbose:
+        run = _find_with_tensorflow("commands.run:run", verbose=verbose)
+    return int(run(script))
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -118,6 +118,7 @@ RUN_OPTIONS: Options = {
         expected="a number of steps, seconds such as 30s, or epoch",
         example="30s",
         valid=lambda value: _SAVE_EVERY.fullmatch(value) is not None,
+        names=("epoch", "30s", "1000"),
     ),
     "keep": count_option(2, "how many checkpoints to keep", "2", least=2),
     "monitor": Option(

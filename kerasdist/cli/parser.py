@@ -44,6 +44,8 @@ class Option:
         example: A valid value, for errors.
         valid: Whether a value of the right type is allowed.
         guess: Turns a wrong text into " Did you mean 'x'?", or into "".
+        synonyms: Other texts for a value, such as tflite for litert.
+        names: Values to complete, where a text of another kind can be valid, too.
     """
 
     kind: Any
@@ -55,6 +57,8 @@ class Option:
     example: str | None = None
     valid: Callable[[Any], bool] | None = None
     guess: Callable[[str], str] | None = None
+    synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
 
 Options = Mapping[str, Option]
@@ -63,7 +67,7 @@ Options = Mapping[str, Option]
 def choices(option: Option) -> tuple[str, ...]:
     """The values of an option that has only a few."""
     kind = _Kind.of(option.kind)
-    return kind.choices if kind is not None else ()
+    return option.names or (kind.choices if kind is not None else ())
 
 
 def parse(
@@ -177,6 +181,7 @@ def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
 
 def _read(flag: str, option: Option, kind: _Kind, texts: list[str]) -> Any:
     (text,) = texts
+    text = option.synonyms.get(text.lower(), text)
     if kind.is_optional and text.lower() == "none":
         return None
     for reader in kind.readers:

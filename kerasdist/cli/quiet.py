@@ -6,39 +6,37 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib import import_module
+
+from kerasdist.devices.start_messages.hiding import LEVEL, ONLY_FATAL, held_back
+from kerasdist.phases.phase import phase
 
 
 @contextlib.contextmanager
 def tensorflow_messages(shown: bool) -> Iterator[None]:
-    """Hides what TensorFlow prints inside the block, unless `shown` or the block raises.
+    """Hides what is written to file descriptor 2 inside the block, unless `shown`.
 
-    TensorFlow's C++ code writes its first messages straight to file descriptor 2, before it reads
-    its log level. So the descriptor itself is redirected.
+    It is shown after all if the block raises, or if a fatal error ends the process in it.
     """
     if shown:
         yield
         return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault(LEVEL, ONLY_FATAL)
     for name in ("tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as sink:
-        kept = os.dup(2)
-        os.dup2(sink.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            os.dup2(kept, 2)
-            sink.seek(0)
-            sys.stderr.write(sink.read().decode(errors="replace"))
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
+    with held_back(everything=True):
+        yield
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Says that TensorFlow starts, unless it has started already."""
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    with phase("starting TensorFlow", at_once=True):
+        yield
 
 
 def start_tensorflow() -> None:

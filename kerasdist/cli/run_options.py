@@ -49,6 +49,7 @@ EXPORT_OPTIONS: Options = {
         REQUIRED,
         "keras (a .keras file), saved_model (TensorFlow), litert (.tflite) or onnx",
         example="saved_model",
+        synonyms={"tflite": "litert", "savedmodel": "saved_model"},
     ),
     "output": Option(
         str | None,

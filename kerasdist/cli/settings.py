@@ -64,8 +64,18 @@ def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
             kind=hints[field.name],
             default=REQUIRED if default is dataclasses.MISSING else default,
             meaning=field.metadata.get("help", template.meaning),
+            names=_names(kind, field.name),
         )
     return options
+
+
+def _names(kind: type, setting: str) -> tuple[str, ...]:
+    """The values that a class above `kind` lists for a setting, for `optimizer: str = "adam"`."""
+    for each in kind.__mro__:
+        hint = typing.get_type_hints(each).get(setting)
+        if typing.get_origin(hint) is typing.Literal:
+            return tuple(str(value) for value in typing.get_args(hint))
+    return ()
 
 
 def class_options(source: ClassFile, saved: Mapping[str, Any]) -> dict[str, Option]:

@@ -22,6 +22,7 @@ from kerasdist.evaluation.answers import ClassAnswers, ValueAnswers
 from kerasdist.evaluation.classes import classes_of_run
 from kerasdist.evaluation.regression import num_targets
 from kerasdist.models.fields import fields_read, targets_read
+from kerasdist.phases.phase import phase
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.training.epochs.validation import read_batches
@@ -77,6 +78,9 @@ def evaluate(
         feed.open(0)
         engine = Engine(model, place([device]), Settings(shards=1))
         is_whole = False
+        looking = stack.enter_context(
+            phase("looking at the examples", stream.num_batches, unit="batch")
+        )
         batches = read_batches(feed)
         while clock() < deadline:
             numbers = feed.examples_of_batch()
@@ -88,6 +92,7 @@ def evaluate(
             targets, fields = targets_read(model, batch), dict(fields_read(model, batch))
             if not answers.add(targets, outputs, fields, numbers):
                 return None
+            looking.advance()
     if not answers.num_examples:
         return None
     found = {

@@ -82,7 +82,8 @@ def target(run: Path, format: str, output: str | None) -> Target:
     missing = [name for name in _PACKAGES.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise KerasdistError(
-            f"Received `--format {format}`, but {', '.join(missing)} is not installed. Expected "
+            f"Received `--format {format}`, but these packages are missing: "
+            f"{', '.join(missing)}. Expected "
             f"the packages of the extra {format!r}. Install them with "
             f"`pip install 'kerasdist[{format}]'`."
         )

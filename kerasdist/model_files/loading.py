@@ -13,6 +13,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.model_files.weights import load_into
 from kerasdist.models import inspection, pure
 from kerasdist.models.contract import Model, ensure_compiled
+from kerasdist.phases.phase import phase
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
 from kerasdist.runs import architecture, kept_models
@@ -139,7 +140,8 @@ def model_of(model_or_run: keras.Model | str | os.PathLike[str]) -> keras.Model:
     if pure.is_model(model_or_run):
         return model_or_run
     if isinstance(model_or_run, (str, os.PathLike)):
-        return load(model_or_run, which="final")
+        with phase("loading the model"):
+            return load(model_or_run, which="final")
     raise KerasdistError(
         f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
         "the folder of a run. For example, use 'runs/cifar10/0001'."

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.fields import Batch, Example, fields_read, read, targets_read
+from kerasdist.models.fields import Batch, Example, fields_read, read
+from kerasdist.models.losses import check_targets, input_hint, loss_hint
 from kerasdist.models.own_steps.comparison import with_verdict
 from kerasdist.models.own_steps.plans import StepPlan
 from kerasdist.models.own_steps.tracing import plan_step
@@ -72,7 +73,7 @@ def inspect(
             "`model.compile(loss=...)`, override `compute_loss`, or use `add_loss` in a layer."
         )
     _refuse_own_metrics(model, traced.forward)
-    _check_targets(model, example.y, traced.outputs)
+    check_targets(model, example.y, traced.outputs)
     gather = pure.overrides(model, "compute_metrics") or not all(
         pure.adds_up(m) for m in pure.compiled_metrics(model)
     )
@@ -203,44 +204,6 @@ def _refuse_own_metrics(model: keras.Model, forward: pure.Forward) -> None:
             )
 
 
-# Losses that compare number by number. Keras repeats a single number to fit the other side.
-_ELEMENTWISE = {
-    getattr(keras.losses, name)
-    for name in (
-        "mean_squared_error",
-        "mean_absolute_error",
-        "mean_absolute_percentage_error",
-        "mean_squared_logarithmic_error",
-        "huber",
-        "log_cosh",
-        "poisson",
-        "binary_crossentropy",
-    )
-}
-
-
-def _check_targets(model: keras.Model, y: Any, outputs: Any) -> None:
-    """Targets and outputs must have one shape if the loss compares them number by number."""
-    loss = getattr(model, "loss", None)
-    if not isinstance(y, tf.TensorSpec) or not isinstance(outputs, tf.TensorSpec):
-        return
-    if isinstance(loss, (dict, list, tuple)) or loss is None:
-        return
-    loss = keras.losses.get(loss)
-    if getattr(loss, "fn", loss) not in _ELEMENTWISE:
-        return
-    own, other = y.shape, outputs.shape
-    if abs(own.rank - other.rank) == 1:  # Keras adds or removes a last dimension of 1.
-        longer, shorter = (own, other) if own.rank > other.rank else (other, own)
-        own, other = (longer[:-1], shorter) if longer[-1] in (1, None) else (longer, shorter)
-    if own.rank != other.rank or not own[1:].is_compatible_with(other[1:]):
-        raise KerasdistError(
-            f"Received targets of the shape {tuple(y.shape)} for outputs of the shape "
-            f"{tuple(outputs.shape)}. Expected the same: the loss compares number by number. "
-            "Change the data, or the model's last layer."
-        )
-
-
 def _labels(model: keras.Model, outputs: Any) -> Iterator[Labels]:
     for path, ignored in pure.sparse_label_outputs(model):
         output = outputs
@@ -273,27 +236,7 @@ def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) ->
         )
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
-        f"read: {reason}. Expected shapes and types that fit.{_loss_hint(model, spec)} Change the "
-        "data or the model; the traceback above this one shows where it failed."
+        f"read: {reason}. Expected shapes and types that fit.{input_hint(model, spec)}"
+        f"{loss_hint(model, spec)} Change the data or the model; the traceback above this one "
+        "shows where it failed."
     )
-
-
-def _loss_hint(model: keras.Model, spec: Batch) -> str:
-    """The usual mistake: one-hot targets for a sparse loss, or class numbers for the other one."""
-    y, loss = targets_read(model, spec), getattr(model, "loss", None)
-    if not isinstance(y, tf.TensorSpec) or y.shape.rank is None:
-        return ""
-    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
-    name = name.replace("_", "").lower()
-    has_rows = y.shape.rank > 1 and y.shape[-1] != 1
-    if name == "sparsecategoricalcrossentropy" and has_rows:
-        return (
-            " If the targets are one-hot, use `keras.losses.CategoricalCrossentropy`, or turn them "
-            "into class numbers with `np.argmax(y, axis=-1)`."
-        )
-    if name == "categoricalcrossentropy" and not has_rows:
-        return (
-            " If the targets are class numbers, use `keras.losses.SparseCategoricalCrossentropy`, "
-            "or turn them into one-hot rows with `keras.utils.to_categorical(y)`."
-        )
-    return ""

@@ -84,9 +84,14 @@ def check_run(path: Path) -> None:
     there = [p for p in path.parent.parent.glob(f"*/*/{CONFIG}") if is_run(p.parent)]
     inside = newest_first(path)
     guess = closest(str(path), [str(inside[0])] if inside else sorted(str(p.parent) for p in there))
+    if not path.exists():
+        problem = f"The folder {str(path)!r} does not exist."
+    elif not path.is_dir():
+        problem = f"{str(path)!r} is a file."
+    else:
+        problem = f"{str(path)!r} is not a run: it has no {CONFIG} that kerasdist wrote."
     raise KerasdistError(
-        f"{str(path)!r} is not a run: it has no {CONFIG} that kerasdist wrote. Expected the folder "
-        f"of a run.{guess} `kerasdist runs` lists the runs."
+        f"{problem} Expected the folder of a run.{guess} `kerasdist runs` lists the runs."
     )
 
 
@@ -96,5 +101,5 @@ def check_finished(path: Path) -> None:
     if not (path / FINAL).is_file():
         raise KerasdistError(
             f"The run {str(path)!r} has not finished: it has no {FINAL}. Expected a finished run. "
-            "Train it to the end first."
+            "Train it to the end first, or use its newest checkpoint with `--which last`."
         )

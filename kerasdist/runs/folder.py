@@ -54,6 +54,8 @@ class RunFolder:
     ):
         self.path = Path(path).expanduser()
         self.dataset = dataset
+        # How many steps were trained, as far as the training has said it.
+        self.steps: int | None = None
         self._made: list[Path] = []
         self._is_new = False
         check_usable(path, resume=resume)
@@ -179,7 +181,8 @@ class RunFolder:
         # Whatever fails here, the error that stopped the run matters more.
         with contextlib.suppress(OSError, KerasdistError):
             ownership.ensure(self.path)
-            steps = metrics_log.last_step(self.path)
+            # Not every step is in the log.
+            steps = metrics_log.last_step(self.path) if self.steps is None else self.steps
             content = {"status": status, "steps": steps, "error": error, "dataset": self.dataset}
             write_json(self.path / RESULT, content)
 

@@ -182,6 +182,7 @@ def fit(
     check_model(model, "fit")
     arguments.check_weights(class_weight, sample_weight)
     data = packing.packed(x, y, sample_weight, data=data)
+    packing.refuse_path(validation_data, "validation_data")
     if validation_split and validation_data is None:
         data, validation_data = packing.split(data, validation_split)
     options = TrainingOptions(

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 
 
 def check_counts(**counts: Any) -> None:
@@ -73,13 +73,35 @@ def as_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     found = [] if callbacks is None else keras.tree.flatten(callbacks)
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback):
-            is_class = isinstance(callback, type)
-            what = f"the class {callback.__name__!r}" if is_class else repr(callback)
+            what, fix = _described_callback(callback)
             raise KerasdistError(
                 f"Received {what} in `callbacks`. Expected objects of `keras.callbacks.Callback`. "
-                "Give for example `callbacks=[keras.callbacks.TerminateOnNaN()]`."
+                f"{fix}"
             )
     return found
+
+
+def _described_callback(value: Any) -> tuple[str, str]:
+    """`(what it is, what to do)` of something that is not a callback."""
+    if isinstance(value, type) and issubclass(value, keras.callbacks.Callback):
+        name = value.__name__
+        return f"the class {name!r}", f"Make an object of it: `callbacks=[{name}(...)]`."
+    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+        what = f"the learning rate schedule {type(value).__name__!r}"
+        return what, "Give it to the optimizer: `keras.optimizers.SGD(learning_rate=schedule)`."
+    if isinstance(value, type):
+        what = f"the class {value.__name__!r}"
+        return what, "Let it inherit from `keras.callbacks.Callback`, and make an object of it."
+    if callable(value) and hasattr(value, "__name__"):
+        what = f"the function {value.__name__!r}"
+        return what, "Use `keras.callbacks.LambdaCallback(on_epoch_end=...)`."
+    if any(name.startswith("on_") for name in dir(value)):
+        what = f"an object of the class {type(value).__name__!r}"
+        return what, "Let its class inherit from `keras.callbacks.Callback`."
+    known = [name for name in dir(keras.callbacks) if name[0].isupper()]
+    guess = closest("".join(part.title() for part in str(value).split("_")), known)
+    fix = "Give for example `callbacks=[keras.callbacks.TerminateOnNaN()]`."
+    return repr(value), f"{guess.strip()} {fix}".strip()
 
 
 def check_backup(callbacks: Sequence[keras.callbacks.Callback], **others: Any) -> None:

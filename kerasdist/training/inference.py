@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from kerasdist.model_files.loading import model_of
 from kerasdist.models import refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.value_checks import AllowNan
+from kerasdist.phases.phase import is_shown, phase
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
 from kerasdist.training.engines import engine_for
@@ -32,6 +33,7 @@ from kerasdist.training.keras_arguments.hints import check_model, with_hints
 from kerasdist.training.keras_arguments.verbosity import checked_verbose
 from kerasdist.training.options import CallbackLike, DataLike, DeviceLike, PathLike
 from kerasdist.training.progress.bar import number
+from kerasdist.training.progress.reporter import Reporter
 
 
 @with_hints
@@ -61,7 +63,8 @@ def evaluate(
         y: The targets, if `x` is arrays.
         batch_size: Examples per batch, over all devices, for data that is not batched yet. Default:
             32, or for arrays with `steps` as many as make that many batches.
-        verbose: 1 and 2 print a line with the results. 0 and "auto" are silent.
+        verbose: 1 and 2 print a line with the results, and on a terminal 1 shows a bar before. 0
+            and "auto" are silent.
         sample_weight: The weight of each example, if `x` is arrays.
         steps: How many batches. Default: all.
         callbacks: A Keras callback, or a list of them. Their `on_test_*` hooks are called.
@@ -123,7 +126,7 @@ def predict(
         x: Data in any form that `fit` takes, with or without targets. A tuple is
             `(x, y[, sample_weight])`, a list is several inputs.
         batch_size: As in `evaluate`.
-        verbose: 1 and 2 print a line at the end. 0 and "auto" are silent.
+        verbose: As in `evaluate`, without results.
         steps: How many batches. Default: all.
         callbacks: A Keras callback, or a list of them. Their `on_predict_*` hooks are called.
         data: The same as `x`.
@@ -185,6 +188,18 @@ class TestOptions:
         found = arguments.as_callbacks(callbacks)
         return cls(batch_size, steps, allow_nan, found, level, shards, deterministic)
 
+    @contextlib.contextmanager
+    def computing(self, placement: Placement) -> Iterator[contextlib.ExitStack]:
+        """What surrounds a pass. With `verbose=1`, a terminal shows how far it is."""
+        reporter = Reporter("live" if self.verbose == 1 and placement.is_chief else "silent")
+        with (
+            reporter.showing_phases(),
+            placement.together(),
+            placement.guarded(),
+            contextlib.ExitStack() as stack,
+        ):
+            yield stack
+
     def tell(self, feed: Feed, began: float, logs: Mapping[str, Any], placement: Placement) -> None:
         """Prints one line, in the words of Keras's `verbose=2`. "auto" is silent here."""
         if not isinstance(self.verbose, int) or not self.verbose or not placement.is_chief:
@@ -204,7 +219,7 @@ def _evaluate(
 ) -> dict[str, Any]:
     """Loss and metrics over `data`."""
     began = time.perf_counter()
-    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
+    with options.computing(placement) as stack:
         model = model_of(model_or_run)
         ensure_compiled(model)
         refusals.refuse_unsupported(model, to_train=False)
@@ -213,20 +228,25 @@ def _evaluate(
         shards = resolve_shards(options.shards, placement.num_replicas, deterministic)
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         checker = DataChecker(stack, model, placement, shards)
-        checked = checker.to_test(
-            data,
-            name="data",
-            batch_size=options.batch_size,
-            steps=options.steps,
-            allow_nan=options.allow_nan,
-        )
+        with phase("checking the model and the data"):
+            checked = checker.to_test(
+                data,
+                name="data",
+                batch_size=options.batch_size,
+                steps=options.steps,
+                allow_nan=options.allow_nan,
+            )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = stack.enter_context(
             _engine(model, placement, checked, shards, deterministic=deterministic)
         )
         hooks = _hooks(engine, checked, options)
-        logs = test(engine, checked.feed, options.steps, hooks, use_ema=False, call=None)
+        with phase("evaluating", unit="batch") as evaluating:
+            show = evaluating.reached if is_shown() else None
+            logs = test(
+                engine, checked.feed, options.steps, hooks, use_ema=False, call=None, show=show
+            )
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
         options.tell(checked.feed, began, logs, placement)
         return logs
@@ -240,7 +260,7 @@ def _predict(
 ) -> Any:
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
-    with placement.together(), placement.guarded(), contextlib.ExitStack() as stack:
+    with options.computing(placement) as stack:
         model = model_of(model_or_run)
         refusals.refuse_bypassed(model, "predict")
         deterministic, shards = options.deterministic, placement.num_replicas
@@ -248,13 +268,17 @@ def _predict(
             shards = resolve_shards(options.shards, shards, deterministic)
         stack.enter_context(sums.fixed_graphs(deterministic, placement.is_gpu))
         checker = DataChecker(stack, model, placement, shards)
-        checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
+        with phase("checking the model and the data"):
+            checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
         engine = stack.enter_context(
             _engine(model, placement, checked, shards, deterministic=deterministic)
         )
-        found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
+        total = options.steps or checked.stream.num_batches
+        with phase("predicting", total, unit="batch") as predicting:
+            hooks = _hooks(engine, checked, options)
+            found = outputs(engine, checked.feed, options.steps, hooks, predicting.reached)
         engine.state.write_back("trainable", "other")
         options.tell(checked.feed, began, {}, placement)
         return found

@@ -83,7 +83,7 @@ class NoRun:
     def write_page(self) -> None:
         """There is no report."""
 
-    def stop(self, *, has_page: bool, error: KerasdistError | None = None) -> None:
+    def stop(self, step: int, *, has_page: bool, error: KerasdistError | None = None) -> None:
         """There is no report."""
 
     def fail(self, message: str) -> None:
@@ -188,8 +188,12 @@ class KeptRun:
         """Writes the report of a run that is training, as often as costs next to nothing."""
         self._report.write()
 
-    def stop(self, *, has_page: bool, error: KerasdistError | None = None) -> None:
-        """Corrects the report of a run that ended early: its last page says it is running."""
+    def stop(self, step: int, *, has_page: bool, error: KerasdistError | None = None) -> None:
+        """Corrects the report of a run that ended after `step`: its last page says it is running.
+
+        The folder's result.json will say the step, too, whoever writes it.
+        """
+        self._folder.steps = step
         has_failed = isinstance(error, RunFailedError)
         if has_failed:
             self._folder.stop("failed", str(error))

@@ -17,6 +17,7 @@ from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.models import refusals
+from kerasdist.phases.phase import phase
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
 from kerasdist.training import preparation
@@ -35,13 +36,16 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
     """Trains a model on the devices of `placement`."""
     if not placement.is_chief:
         options = dataclasses.replace(options, watching=options.watching.silent())
+    reporter = options.watching.reporter
     with (
+        reporter.showing_phases(),
         placement.together(),
         placement.guarded() as tell_stopped,
         contextlib.ExitStack() as stack,
     ):
         # 1. Model and data: everything is checked before anything is compiled.
-        prepared = preparation.prepare(stack, options, placement)
+        with phase("checking the model and the data"):
+            prepared = preparation.prepare(stack, options, placement)
 
         # 2. The run: a folder and its newest checkpoint, or nothing.
         run = open_run(stack, options, prepared)
@@ -74,7 +78,8 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
                     logs |= _validate(options, prepared, engine, hooks, watch, loop.step)
                 loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
-        return _finish(options, engine, run, loop, hooks, watch)
+        with phase("saving the trained model") if run.path else contextlib.nullcontext():
+            return _finish(options, engine, run, loop, hooks, watch)
 
 
 def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
@@ -147,12 +152,12 @@ def _guarded(engine: Engine, run: Run, loop: Loop) -> Iterator[None]:
         # A device that failed may not have memory for this, either. The first error matters more.
         with contextlib.suppress(tf.errors.OpError):
             engine.state.write_back()
-        run.stop(has_page=loop.at.epoch > 0, error=told)
+        run.stop(loop.step, has_page=loop.at.epoch > 0, error=told)
         if told is None:
             raise
         raise told from (error.__cause__ if isinstance(error, KerasdistError) else None)
     engine.state.write_back()
-    run.stop(has_page=loop.at.epoch > 0)
+    run.stop(loop.step, has_page=loop.at.epoch > 0)
 
 
 def _told(error: BaseException, placement: Placement) -> KerasdistError | None:
@@ -179,7 +184,8 @@ def _finish(
     run.finish(engine.model, loop.result(), history.ema_weights)
     if isinstance(run, KeptRun) and options.watching.tells_end:
         result = json.loads((run.path / RESULT).read_text())
-        lines = announcements.ending(run.path, result, monitor=options.keeping.monitor)
+        monitor, width = options.keeping.monitor, watch.reporter.width
+        lines = announcements.ending(run.path, result, monitor=monitor, width=width)
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()
     return history

@@ -44,6 +44,16 @@ QUICK = {
     "fit cifar10 --source web": 2,
     "fit cifar10 --crop-size 33": 2,
     "fit cifar10 --run-dir full": 2,
+    "fit cifar10 --data-dir nowhere": 2,
+    "fit cifar10 --data-dir full": 2,
+    "fit audio --data-dir full --source files": 2,
+    "fit cifar10 --devices 2 --shards 3": 2,
+    "fit cifar10 --devices cpu:4 --shards 6": 2,
+    "fit cifar10 --devices 0,1 --shards 6 --deterministic": 2,
+    "fit cifar10 --batch-size 2 --shards 4": 2,
+    "verify cifar10 --counts 1,2,3 --shards 4": 2,
+    "verify cifar10 --counts 1,2 --batch-size 1": 2,
+    "bench cifar10 --counts 3 --shards 4": 2,
     "fit --model broken.py:Net": 2,
     "fit --model broken.py:Nett --data broken.py:Clips": 2,
     "fit --model broken.py:Net --data broken.py:Clips --batch-size 4": 2,
@@ -96,6 +106,9 @@ def test_help_and_usage_errors_do_not_import_tensorflow(tmp_path):
     found = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith("::|")]
     assert found == [[line, str(code)] for line, code in QUICK.items()]
     assert "Traceback" not in done.stderr
+    assert "`data_dir` 'nowhere', which does not exist" in done.stderr
+    assert "`data_dir` 'full', with no CIFAR-10 in it" in done.stderr
+    assert "Received `shards=3` on 2 devices." in done.stderr
 
 
 def test_help_does_not_wait_for_logical_cpus():
@@ -110,7 +123,7 @@ def test_help_does_not_wait_for_logical_cpus():
             check=True,
         )
         assert expected in done.stdout
-        assert done.stderr == ""
+        assert done.stderr in ("", "kerasdist: starting TensorFlow ...\n")
 
 
 @pytest.mark.parametrize(
@@ -252,8 +265,36 @@ def test_what_is_mistyped_gets_the_right_guess(command, tmp_path, argv, message)
     assert message in outcome.err
 
 
-def test_there_is_no_guess_where_nothing_is_near(command):
-    outcome = command("evaluate", "somewhere/else")
+@pytest.mark.parametrize(
+    "argv", ["evaluate somewhere/else", "fit audio --with-zebras 1", "fit cifar10 --verbosity"]
+)
+def test_there_is_no_guess_where_nothing_is_near(command, argv):
+    outcome = command(*argv.split())
     assert outcome.code == 2
     assert "Did you mean" not in outcome.err
-    assert "`kerasdist runs` lists the runs." in outcome.err
+
+
+def test_a_run_that_is_not_there(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for name, problem in (
+        ("runs/nope", "The folder 'runs/nope' does not exist."),
+        ("empty", "'empty' is not a run: it has no config.json that kerasdist wrote."),
+        ("file", "'file' is a file."),
+    ):
+        outcome = command("evaluate", name)
+        assert outcome.code == 2
+        assert outcome.err.startswith(f"kerasdist: {problem} Expected the folder of a run.")
+        assert "`kerasdist runs` lists the runs." in outcome.err
+
+
+def test_an_error_on_a_terminal_is_broken_between_words(command, monkeypatch):
+    monkeypatch.setattr(main.displays, "can_redraw", lambda stream: stream is sys.stderr)
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(main.displays, "of_command", lambda **options: None)
+    lines = command("evaluate", "runs/nope").err.splitlines()
+    assert lines == [
+        "kerasdist: The folder 'runs/nope' does not exist.",
+        "Expected the folder of a run. `kerasdist runs`",
+        "lists the runs.",
+    ]

@@ -38,6 +38,25 @@ def build_callbacks(config):
 """
 
 
+# Presses Ctrl-C after a step that is not in the log.
+INTERRUPTER = """
+import os
+import signal
+
+import keras
+
+
+class Interrupter(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def build_callbacks(config):
+    return Interrupter()
+"""
+
+
 def result(run="runs/tiny/0001"):
     return json.loads((Path(run) / "result.json").read_text())
 
@@ -130,3 +149,15 @@ def test_a_run_from_before_patience_is_still_resumed(command, tiny):
     done = command("fit", "tiny", "--steps", 2)
     assert "is finished" in done.out
     assert not Path("runs/tiny/0002").exists()
+
+
+def test_the_result_of_an_interrupted_run_counts_the_steps_that_its_message_counts(command, tiny):
+    (tiny / "callbacks.py").write_text(INTERRUPTER)
+    done = command("fit", "tiny")
+    assert done.code == 130
+    assert "saved after step 3; the same command continues" in done.out
+    found = result()
+    assert (found["status"], found["steps"]) == ("interrupted", 3)
+    assert [path.name for path in Path("runs/tiny/0001/checkpoints").glob("step-*")] == [
+        "step-00000003"
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kerasdist import KerasdistError
-from kerasdist.cli.run_options import parse_evaluate
+from kerasdist.cli.run_options import parse_evaluate, parse_export
 from tests import run_folders
 
 
@@ -19,3 +19,14 @@ def test_evaluate_names_a_run_first(tmp_path, monkeypatch):
     for argv in ([], ["--split", "train"]):
         with pytest.raises(KerasdistError, match="The run is missing"):
             parse_evaluate(argv)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("tflite", "litert"), ("TFLite", "litert"), ("savedmodel", "saved_model"), ("keras", "keras")],
+)
+def test_a_format_by_another_name(tmp_path, name, format):
+    run_folders.finished(tmp_path / "run")
+    (tmp_path / "run/final.keras").write_text("")
+    _, target, options = parse_export([str(tmp_path / "run"), "--format", name])
+    assert target.format == options["format"] == format

@@ -141,8 +141,8 @@ def test_the_runs_folder_is_the_default_and_our_own_export_is_replaced(command, 
     done = command("export", run, "--format", "keras")
     assert (done.code, done.err) == (0, "")
     assert done.lines[0].startswith(f"exported {target} (")
-    assert "largest difference" in done.lines[1]
-    assert "100 examples of the validation data" in done.lines[1]
+    assert done.lines[1].startswith("checked on 100 examples of the validation data")
+    assert "largest difference" in done.lines[2]
     records = json.loads((run / "export" / "exports.json").read_text())
     assert records["model.keras"]["sha256"] == export_target.sha256(target)
     before = target.stat().st_ino

@@ -168,3 +168,42 @@ def test_prediction_names_what_it_cannot_read():
         kerasdist.predict(keras.Sequential([keras.Input((4,))]), np.ones((3, 7), "float32"))
     with pytest.raises(kerasdist.KerasdistError, match="strings as the feature 'x'"):
         kerasdist.predict(regressor(), np.array(["a", "b"]))
+
+
+ONE_HOT = np.eye(3, dtype="float32")[LABELS]
+
+
+def of_three(loss, units=3):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
+    model.compile("sgd", loss)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("loss", "units", "targets", "hint"),
+    [
+        ("sparse_categorical_crossentropy", 3, ONE_HOT, "use `keras.losses.CategoricalCrossent"),
+        (kerasdist.SmoothedCrossentropy(0.1), 3, ONE_HOT, "use `keras.losses.CategoricalCrossent"),
+        ("categorical_crossentropy", 3, LABELS, "use `keras.losses.SparseCategoricalCrossent"),
+        ("binary_crossentropy", 3, LABELS, "use `keras.losses.SparseCategoricalCrossentropy`"),
+        ("binary_crossentropy", 1, ONE_HOT, "use `keras.losses.CategoricalCrossentropy`"),
+        ("mse", 3, LABELS, "use `keras.losses.SparseCategoricalCrossentropy`"),
+    ],
+)
+def test_targets_for_another_loss_get_a_hint(loss, units, targets, hint, not_compiled):
+    assert hint in refusal(of_three(loss, units), (X, targets))
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "hint"),
+    [
+        ((8, 8, 3), (3, 8, 8), "move them: `np.moveaxis(x, 1, -1)`"),
+        ((8, 8), (64,), "use `x.reshape(-1, 8, 8)`"),
+        ((4,), (5,), "The model's input has the shape (None, 4), the data (None, 5)."),
+    ],
+)
+def test_features_of_another_shape_get_a_hint(shape, given, hint, not_compiled):
+    inputs = keras.Input(shape)
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(inputs * 2.0)))
+    model.compile("sgd", "mse")
+    assert hint in refusal(model, (np.zeros((10, *given), "float32"), Y))

@@ -131,11 +131,30 @@ def test_a_callback_list_counts_as_the_callbacks_in_it(capsys):
     assert capsys.readouterr().out == ""  # Not even the progress bar that Keras put there.
 
 
+class Listener:
+    def on_epoch_end(self, epoch, logs=None): ...
+
+
 @pytest.mark.parametrize(
-    ("given", "named"), [([Calls], "the class 'Calls'"), (["tensorboard"], "'tensorboard'")]
+    ("given", "named", "fix"),
+    [
+        ([Calls], "the class 'Calls'", r"`callbacks=\[Calls\(...\)\]`"),
+        (["tensorboard"], "'tensorboard'", "Did you mean 'TensorBoard'"),
+        ("early_stopping", "'early_stopping'", "Did you mean 'EarlyStopping'"),
+        ([print], "the function 'print'", "LambdaCallback"),
+        ([Listener], "the class 'Listener'", "inherit from `keras.callbacks.Callback`"),
+        ([Listener()], "an object of the class 'Listener'", "Let its class inherit"),
+        (
+            keras.optimizers.schedules.CosineDecay(0.1, 3),
+            "the learning rate schedule 'CosineDecay'",
+            "Give it to the optimizer",
+        ),
+        ([None], "None", "TerminateOnNaN"),
+    ],
 )
-def test_what_is_not_a_callback_is_refused(given, named):
-    with pytest.raises(KerasdistError, match=f"Received {named} in `callbacks`. Expected objects"):
+def test_what_is_not_a_callback_is_refused(given, named, fix):
+    expected = f"Received {named} in `callbacks`. Expected objects.*{fix}"
+    with pytest.raises(KerasdistError, match=expected):
         kerasdist.fit(make_model(), (X, Y), batch_size=BATCH, callbacks=given)
 
 

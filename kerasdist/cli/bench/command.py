@@ -19,6 +19,7 @@ from kerasdist.cli.bench.results import Bench, Measurement, verdict
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.phase import phase
 from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json, write_text
 
@@ -125,30 +126,49 @@ def measure(
     """Fills in the measurements. Each has its own process; the processes take turns."""
     workers: list[Worker] = []
     try:
-        for each in measurements:
-            names = [f"{kind}:{i}" for i in range(each.devices)]
-            request = {"argv": argv, "names": names, "runner": each.runner}
-            worker = Worker({**request, "batch_size": each.batch_size}, each)
-            workers.append(worker)
-            # One process at a time, so that no other slows down its first step.
-            trial = worker.answer()
-            each.first_step = trial["first_step"]
-            steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
-            worker.ask({"steps": steps, "rounds": run["rounds"]})
-            worker.examples = steps * trial["examples_per_step"]
-            worker.answer()  # The first round compiles, and is not counted.
-        for _ in range(run["rounds"]):
+        with phase("preparing the measurements", len(measurements)) as preparing:
+            for each in measurements:
+                with phase(f"{each.runner}, {each.devices} device{'s' * (each.devices > 1)}"):
+                    worker = Worker(_request(each, argv, kind), each)
+                    workers.append(worker)
+                    # One process at a time, so that no other slows down its first step.
+                    _prepare(worker, run)
+                preparing.advance()
+        with phase("measuring", run["rounds"] * len(workers)) as measuring:
+            for _ in range(run["rounds"]):
+                for worker in workers:
+                    _measure(worker)
+                    measuring.advance()
+        with phase("reading the profiles"):
             for worker in workers:
-                worker.ask({"go": True})
-                took = worker.answer()
-                each = worker.measurement
-                each.rates.append(worker.examples / took["seconds"])
-                each.memory = max(each.memory, took["memory"])
-        for worker in workers:
-            worker.measurement.split = worker.answer()["split"]
+                worker.measurement.split = worker.answer()["split"]
     finally:
         for worker in workers:
             worker.close()
+
+
+def _request(each: Measurement, argv: list[str], kind: str) -> dict[str, Any]:
+    names = [f"{kind}:{i}" for i in range(each.devices)]
+    return {"argv": argv, "names": names, "runner": each.runner, "batch_size": each.batch_size}
+
+
+def _prepare(worker: Worker, run: dict[str, Any]) -> None:
+    """Chooses the number of steps from a trial, and lets the first round compile."""
+    trial = worker.answer()
+    worker.measurement.first_step = trial["first_step"]
+    steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
+    worker.ask({"steps": steps, "rounds": run["rounds"]})
+    worker.examples = steps * trial["examples_per_step"]
+    worker.answer()  # The first round compiles, and is not counted.
+
+
+def _measure(worker: Worker) -> None:
+    """One round."""
+    worker.ask({"go": True})
+    took = worker.answer()
+    measured = worker.measurement
+    measured.rates.append(worker.examples / took["seconds"])
+    measured.memory = max(measured.memory, took["memory"])
 
 
 def show(result: Bench) -> None:

@@ -16,6 +16,7 @@ from kerasdist.cli.gpu_report import command as gpu_report
 from kerasdist.devices import gpus
 from kerasdist.devices.names import list_devices, logical_cpus_if_more
 from kerasdist.errors import first_line
+from kerasdist.phases.phase import phase
 from kerasdist.runs import provenance
 from kerasdist.training import api
 
@@ -47,15 +48,15 @@ def examine() -> Iterator[Finding]:
     )
     yield _package("TensorBoard", "tensorboard", "pip install tensorboard")
     yield _package("TFDS", "tensorflow_datasets", "pip install 'kerasdist[tfds]'")
-    for module in ("tf2onnx", "onnx", "onnxruntime"):
-        yield _package(f"export to ONNX ({module})", module, "pip install 'kerasdist[onnx]'")
+    yield _onnx()
 
 
 def _tried(
     name: str, text: str, check: Callable[[], None], fix: str = "Report this as a bug."
 ) -> Finding:
     try:
-        check()
+        with phase(f"checking: {name}"):
+            check()
     except Exception as error:  # noqa: BLE001 - the other checks still run
         return Finding(name, f"{type(error).__name__}: {first_line(error)}", fix)
     return Finding(name, text)
@@ -79,6 +80,17 @@ def check_writing() -> None:
     """Writes a temporary file into the current folder."""
     with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
         file.write(b"kerasdist")
+
+
+def _onnx() -> Finding:
+    """The packages that an export to ONNX needs, as one finding."""
+    install = "pip install 'kerasdist[onnx]'"
+    found = [_package(module, module, install) for module in ("tf2onnx", "onnx", "onnxruntime")]
+    missing = [each.name for each in found if each.fix is not None]
+    if not missing:
+        return Finding("export to ONNX", ", ".join(f"{each.name} {each.text}" for each in found))
+    text = f"not installed: {', '.join(missing)}"
+    return Finding("export to ONNX", text, f"To use it: {install}", is_needed=False)
 
 
 def _package(name: str, module: str, install: str) -> Finding:

@@ -16,6 +16,7 @@ from kerasdist.evaluation.classes import classes_of_run
 from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, measure
 from kerasdist.evaluation.views import averaging
 from kerasdist.model_files.loading import load
+from kerasdist.phases.phase import phase
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
@@ -35,14 +36,15 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     job = Job(parse_fit([str(run)]))
     views = extras.views(job.recipe) if options["tta"] else None
     data = job.build_data(options["split"])
-    model = load(run, options["which"])
+    with phase("loading the model"):
+        model = load(run, options["which"])
     arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
     arguments["devices"] = names
     tally = tally_for(model, run, job.recipe, options["split"])
     results, counts = measure(model, data, tally, **arguments)
     with_views = {}
     if views is not None:
-        with averaging(model, views):
+        with phase("with test-time augmentation"), averaging(model, views):
             with_views = api.evaluate(model, data, **arguments)
     if options["json"]:
         fields = _fields(counts) if counts is not None else {}

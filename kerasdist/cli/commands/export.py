@@ -19,6 +19,7 @@ from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import reason
 from kerasdist.models.fields import read
+from kerasdist.phases.phase import phase
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.catalog import read_config
@@ -29,8 +30,10 @@ NUM_CHECKED = 256
 
 def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     """`kerasdist export`."""
-    model = load(run, options["which"])
-    served, batches, inputs = _served(run, model)
+    with phase("loading the model"):
+        model = load(run, options["which"])
+    with phase("reading examples to check the file with"):
+        served, batches, inputs = _served(run, model)
     form = formats.FORMATS[target.format]
     with target.draft() as draft:
         with tensorflow_messages(options["verbose"]):
@@ -41,8 +44,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         if not found.is_small:
             raise RunFailedError(
                 f"The {target.format} file does not compute the same as the model: "
-                f"{_in_words(found, inputs)}. Expected at most {formats.LIMIT:g} of it. The file "
-                "was removed. Use another format."
+                f"on {found.examples} {inputs}, the {_difference(found)}. Expected at most "
+                f"{formats.LIMIT:g} of it. The file was removed. Use another format."
             )
         about = {
             "format": target.format,
@@ -61,7 +64,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         print(as_json({"run": str(run), "path": str(target.path), **about}))
     elif not options["quiet"]:
         print(f"exported {target.path} ({about['bytes']:,} bytes)")
-        print(f"checked: {_in_words(found, inputs)}")
+        print(f"checked on {found.examples} {inputs}:")
+        print(f"  {_difference(found)}")
         for note in notes:
             print(f"note: {note}")
     return 0
@@ -75,10 +79,12 @@ def _written(
     The caller raises it, outside of the block that hides TensorFlow's messages.
     """
     try:
-        notes = form.write(served, draft)
+        with phase("writing the file"):
+            notes = form.write(served, draft)
         try:
-            runtime = form.opened(draft, served)
-            return notes, formats.compare(served, runtime, batches)
+            with phase("comparing the file with the model"):
+                runtime = form.opened(draft, served)
+                return notes, formats.compare(served, runtime, batches)
         except Exception as error:
             raise RunFailedError(
                 f"The exported file cannot be run: {reason(error)} It was removed. Use another "
@@ -88,10 +94,10 @@ def _written(
         return error
 
 
-def _in_words(found: formats.Difference, inputs: str) -> str:
+def _difference(found: formats.Difference) -> str:
     return (
-        f"largest difference {found.largest:.2g} on {found.examples} {inputs}, "
-        f"{found.relative:.2g} of the largest output {found.scale:.3g}"
+        f"largest difference {found.largest:.2g}, which is {found.relative:.2g} of the largest "
+        f"output, {found.scale:.3g}"
     )
 
 

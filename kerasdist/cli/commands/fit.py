@@ -20,6 +20,7 @@ from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
 from kerasdist.evaluation import examples, training_batch
+from kerasdist.phases.phase import phase
 from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
@@ -201,7 +202,8 @@ class _Fit:
         self._reporter.event("end", run=str(path), **result)
         stopped = self._early_stopping and run_callbacks.described(self._early_stopping)
         lines = [stopped] if stopped else []
-        lines += announcements.ending(path, result, monitor=self._options["monitor"])
+        monitor, width = self._options["monitor"], self._reporter.width
+        lines += announcements.ending(path, result, monitor=monitor, width=width)
         self._reporter.say("\n".join(lines))
 
     def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:
@@ -291,5 +293,7 @@ def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the run itself is finished
         reason = first_line(error)
         reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
-    if not write_report(path, status="finished"):
+    with phase("writing the report"):
+        is_written = write_report(path, status="finished")
+    if not is_written:
         reporter.warn(f"{path / REPORT} could not be written")

@@ -15,6 +15,7 @@ from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain
 from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
+from kerasdist.phases.phase import Phase, phase
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
@@ -34,13 +35,17 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     recipe = recipe_of(run)
     suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
     paths = find(files, suffixes)
-    model = load(run, options["which"])
+    with phase("loading the model"):
+        model = load(run, options["which"])
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     if recipe is not None and extras.has_reader(recipe):
         labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
         size = options["batch_size"] or FILES_AT_ONCE
-        outputs = api.predict(model, lambda: _batches(model, recipe, paths, size), devices=names)
+        with phase("reading files", len(paths), unit="file") as reading:
+            outputs = api.predict(
+                model, lambda: _batches(model, recipe, paths, size, reading), devices=names
+            )
     else:
         labels, data = _arrays(model, spec, paths)
         outputs = api.predict(model, data, batch_size=options["batch_size"], devices=names)
@@ -92,8 +97,11 @@ def _fits(path: Path, suffixes: tuple[str, ...] | None) -> bool:
     return suffixes is None or path.suffix.lower() in suffixes
 
 
-def _batches(model: keras.Model, recipe: Recipe, paths: list[Path], size: int) -> Iterator[Any]:
+def _batches(
+    model: keras.Model, recipe: Recipe, paths: list[Path], size: int, reading: Phase
+) -> Iterator[Any]:
     for start in range(0, len(paths), size):
+        reading.reached(start)  # A generator may be read more than once.
         yield _as_features(model, extras.read_examples(recipe, paths[start : start + size]))
 
 

@@ -17,7 +17,7 @@ from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.devices import visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
-from kerasdist.errors import KerasdistError
+from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
@@ -49,18 +49,15 @@ def verify(options: FitOptions) -> int:
     shards = run["shards"] or math.lcm(*counts, 4 if run["deterministic"] else 1)
     job = Job(options)
     data = job.build_data("train")
-    batch_size = run["batch_size"]
-    if batch_size is not None and batch_size < shards:
-        raise KerasdistError(
-            f"Received `--batch-size {batch_size}`, but `--counts {run['counts']}` cuts each batch "
-            f"into {shards} shards. Expected at least one example per shard. Use a larger batch."
-        )
     outcomes = []
-    for count in counts:
-        names = [f"{kind}:{i}" for i in range(count)]
-        outcomes.append(_train(job, data, run, names, shards))
-        if not isinstance(data, (dict, tuple, tf.data.Dataset)):
-            data = job.build_data("train")  # A provider may be at its end.
+    with phase("verifying", len(counts), unit="number of devices") as verifying:
+        for count in counts:
+            names = [f"{kind}:{i}" for i in range(count)]
+            with phase(f"on {count} {'device' if count == 1 else 'devices'}"):
+                outcomes.append(_train(job, data, run, names, shards))
+            verifying.advance()
+            if not isinstance(data, (dict, tuple, tf.data.Dataset)):
+                data = job.build_data("train")  # A provider may be at its end.
     rows = [_compare(outcomes[0], outcome, run["deterministic"]) for outcome in outcomes]
     agree = all(row["agrees"] for row in rows)
     if run["json"]:
@@ -84,14 +81,19 @@ def _compare(first: _Outcome, other: _Outcome, deterministic: bool) -> dict[str,
     weights = [a - b for a, b in zip(first.weights, other.weights, strict=True)]
     metrics = [np.subtract(value, other.metrics[name]) for name, value in first.metrics.items()]
     weights_gap, metrics_gap = _largest(weights), _largest(metrics)
-    close = weights_gap <= VERIFY_TOLERANCE * _largest(first.weights)
-    close &= metrics_gap <= VERIFY_TOLERANCE * max(1.0, _largest(list(first.metrics.values())))
+    weights_allowed = VERIFY_TOLERANCE * _largest(first.weights)
+    metrics_allowed = VERIFY_TOLERANCE * max(1.0, _largest(list(first.metrics.values())))
+    close = weights_gap <= weights_allowed and metrics_gap <= metrics_allowed
+    if deterministic:
+        weights_allowed = metrics_allowed = 0.0
     return {
         "devices": other.devices,
         "weights_difference": weights_gap,
+        "weights_allowed": weights_allowed,
         "metrics_difference": metrics_gap,
+        "metrics_allowed": metrics_allowed,
         "weights_sha256": other.digest,
-        "agrees": bool(first.digest == other.digest if deterministic else close),
+        "agrees": first.digest == other.digest if deterministic else close,
     }
 
 
@@ -107,15 +109,21 @@ def _print_verified(
     columns = ["devices", "weights: largest difference", "metrics: largest difference"]
     if run["deterministic"]:
         columns.append("sha256 of the weights")
+    else:
+        columns[1:] = [f"{column} (allowed)" for column in columns[1:]]
     for column in (*columns, "agrees"):
         table.add_column(column)
     for row in rows:
-        cells = [
-            str(row["devices"]),
-            f"{row['weights_difference']:.3g}",
-            f"{row['metrics_difference']:.3g}",
-        ]
+        cells = [str(row["devices"])]
+        for what in ("weights", "metrics"):
+            allowed = "" if run["deterministic"] else f" ({row[f'{what}_allowed']:.3g})"
+            cells.append(f"{row[f'{what}_difference']:.3g}{allowed}")
         if run["deterministic"]:
             cells.append(row["weights_sha256"][:16])
         table.add_row(*cells, "yes" if row["agrees"] else "NO")
     Console().print(table)
+    if not run["deterministic"]:
+        print(
+            f"allowed: {VERIFY_TOLERANCE:g} of the largest weight, or of the largest metric (at "
+            "least of 1).\nRounding explains that much; --deterministic allows nothing."
+        )

@@ -13,8 +13,8 @@ from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.devices.placement import place
 from kerasdist.finders.rate_page import sketch
 from kerasdist.finders.rate_test import LearningRates, RateTest, range_test
+from kerasdist.phases.displays import can_redraw
 from kerasdist.runs.atomic import as_json
-from kerasdist.training.progress.reporter import is_terminal
 
 # Where the plots are.
 FOLDER = Path("find-lr")
@@ -87,7 +87,7 @@ class _Progress:
 
     def __init__(self, test: RateTest, mode: str):
         self._test, self._mode = test, mode
-        self._is_live = not mode and is_terminal()
+        self._is_live = not mode and can_redraw()
 
     def say(self, text: str) -> None:
         if not self._mode:

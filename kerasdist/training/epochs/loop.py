@@ -168,10 +168,11 @@ class Loop:
         calls = self._engine.calls
         calls.begin("observed step" if is_observed else "train")
         began = time.perf_counter()
-        if is_observed:
-            outcome = self._engine.train_observed(self._feed.batches)
-        else:
-            outcome = self._engine.train(self._feed.batches, wanted)
+        with self._watch.compiling(is_observed=is_observed):
+            if is_observed:
+                outcome = self._engine.train_observed(self._feed.batches)
+            else:
+                outcome = self._engine.train(self._feed.batches, wanted)
         calls.end(outcome.num_steps)
         self._watch.end_call(time.perf_counter() - began, outcome, is_observed=is_observed)
         return outcome

@@ -87,8 +87,17 @@ def test(
     return logs
 
 
-def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
-    """One pass over a feed: the outputs of the model, in their structure."""
+def outputs(
+    engine: Engine,
+    feed: Feed,
+    steps: int | None,
+    hooks: Hooks,
+    show: Callable[[int], None] = lambda done: None,
+) -> Any:
+    """One pass over a feed: the outputs of the model, in their structure.
+
+    `show(batches done)` is called after each.
+    """
     feed.open(0)
     engine.model.stop_predicting = False
     engine.draws.begin()
@@ -103,6 +112,7 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
         together = together if steps is None else min(together, steps - done)
         found = [_predicted(engine, batch) for batch in itertools.islice(batches, together)]
         pieces += found
+        show(len(pieces))
         if found and hooks.every_predict_batch:
             index = hooks.index_of_batch_end(len(pieces))
             shown = keras.tree.map_structure(as_tensor, _joined(found))

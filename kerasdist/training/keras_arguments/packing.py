@@ -32,7 +32,7 @@ def packed(x: Any, y: Any, sample_weight: Any, *, data: Any = None) -> Any:
             "`keras.utils.PyDataset`, or another form of data. Call for example "
             "`kerasdist.fit(model, x, y)`; docs/data.md lists the forms."
         )
-    _refuse_path(x, "x")
+    refuse_path(x, "x" if data is None else "data")
     if y is None and sample_weight is None:
         return x
     if y is None:
@@ -44,7 +44,7 @@ def packed(x: Any, y: Any, sample_weight: Any, *, data: Any = None) -> Any:
             "Pass `x`, `y` and `sample_weight`."
         )
     _refuse_beside_source(x, "y", "the targets", y)
-    _refuse_path(y, "y")
+    refuse_path(y, "y")
     if not is_rows(y):
         raise KerasArgumentError(
             f"Received `y` of type {type(y).__name__} beside arrays `x`. Expected an array of "
@@ -142,13 +142,27 @@ def _refuse_beside_source(x: Any, name: str, what: str, value: Any) -> None:
     )
 
 
-def _refuse_path(value: Any, name: str) -> None:
-    if isinstance(value, (str, bytes, os.PathLike)):
-        raise KerasArgumentError(
-            f"Received `{name}={value!r}`, a path or text. Expected data. Read the file first, for "
-            "example with `np.load`, `pandas.read_csv` or "
-            "`keras.utils.image_dataset_from_directory`."
-        )
+def refuse_path(value: Any, name: str) -> None:
+    """Refuses the name of a file, or a list of names, where data belongs."""
+    if isinstance(value, (list, tuple)) and value and all(map(_is_name, value)):
+        what = f"`{name}`, a list of paths that begins with {str(value[0])!r}"
+    elif isinstance(value, (str, bytes, os.PathLike)):
+        text = os.fsdecode(value)
+        kind = "a folder" if os.path.isdir(text) else "a path or text"
+        what = f"`{name}={text!r}`, {kind}"
+    else:
+        return
+    raise KerasArgumentError(
+        f"Received {what}. Expected data. Read the files first, for example with `np.load`, "
+        "`pandas.read_csv` or `keras.utils.image_dataset_from_directory`."
+    )
+
+
+def _is_name(value: Any) -> bool:
+    """Whether this names a file. Texts can be examples, so they must name one that exists."""
+    if isinstance(value, os.PathLike):
+        return True
+    return isinstance(value, str) and os.path.isfile(value)
 
 
 def _weights(y: Any, sample_weight: Any) -> Any:

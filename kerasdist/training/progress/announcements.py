@@ -10,7 +10,7 @@ from typing import Any
 
 from kerasdist.runs import kept_models
 from kerasdist.runs.catalog import read_config
-from kerasdist.runs.file_names import BEST, BEST_MODELS, CONFIG, FINAL, REPORT
+from kerasdist.runs.file_names import BEST, BEST_MODELS, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
@@ -73,8 +73,17 @@ def _names(devices: Sequence[str]) -> str:
     return f"{devices[0]}, {devices[1]} to {devices[-1]}"
 
 
-def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) -> list[str]:
-    """The lines for a run that ended: metrics, files, and what to do next."""
+def ending(
+    run: Path,
+    result: Mapping[str, Any],
+    *,
+    monitor: str | None = None,
+    width: int | None = None,
+) -> list[str]:
+    """The lines for a run that ended: metrics, files, and what to do next.
+
+    A command that is longer than `width` continues on the next line, so that it can be copied.
+    """
     rate = result["examples_per_second"]
     speed = f" ({rate:.1f} examples/sec)" if rate is not None and math.isfinite(rate) else ""
     metrics = {
@@ -93,7 +102,11 @@ def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) 
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
     if kept := kept_models.kept(run):
         there.append(f"{BEST_MODELS}/ (the {len(kept)} best)")
-    lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
+    facts["folder"] = f"{run}: {', '.join(there)}"
+    following = _next(run, result)
+    lines = _aligned(facts | following)
+    first = len(lines) - len(following)
+    lines[first:] = [_broken(line, width) for line in lines[first:]]
     if result.get("saved") == "weights":
         lines.append(
             f"{FINAL} holds only the weights, for `load_weights`: Keras cannot save the model's "
@@ -111,11 +124,19 @@ def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
         }
     steps = (config.get("options") or {}).get("steps")
     more = f"--steps {2 * result['steps']}" if steps else f"--epochs {2 * result['epochs']}"
-    place, file = shlex.quote(str(run)), shlex.quote(str(run / CONFIG))
+    place = shlex.quote(str(run))
     return {
         "evaluate": f"kerasdist evaluate {place}",
-        "continue": f"kerasdist fit {file} --run-dir {place} {more}",
+        "continue": f"kerasdist fit {place} --run-dir {place} {more}",
     }
+
+
+def _broken(line: str, width: int | None) -> str:
+    """A command on several lines, as a shell reads them, if one is too short for it."""
+    if width is None or len(line) <= width or " --" not in line:
+        return line
+    first, *options = line.split(" --")
+    return " \\\n    ".join([first, *(f"--{option}" for option in options)])
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kerasdist.phases.text import GAP, bar, duration
 from kerasdist.training.progress.meter import Reading
 
 # Rates and the time left are computed from this many recent seconds.
 SECONDS_OF_RATES = 10.0
 _SECONDS_BETWEEN_READINGS = 0.1
 _WIDEST_BAR, _NARROWEST_BAR = 40, 8
-_GAP = "  "
 
 
 class Piece(NamedTuple):
@@ -34,13 +34,6 @@ def number(value: Any) -> str:
     if np.ndim(value):
         return f"[{', '.join(number(item) for item in value)}]"
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
-
-
-def duration(seconds: float) -> str:
-    """`0:05`, `12:34`, `1:02:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def rate_text(examples_per_second: float) -> str:
@@ -73,6 +66,7 @@ class Progress:
         self._between: float | None = None
         self._has_advanced = self._has_ended = self._is_stopped = False
         self._validation: tuple[int, int | None] | None = None
+        self._waits: tuple[str, float] | None = None
         self.epoch = self.step = self.step_in_epoch = 0
         self.logs: Mapping[str, Any] = {}
 
@@ -94,6 +88,10 @@ class Progress:
         readings.append(reading)
         while len(readings) > 2 and reading.seconds - readings[1].seconds > SECONDS_OF_RATES:
             readings.popleft()
+
+    def wait(self, what: str | None) -> None:
+        """The training waits for something that takes long, such as compiling; None: no more."""
+        self._waits = None if what is None else (what, self._clock())
 
     def validate(self, done: int, total: int | None) -> None:
         """Validation has evaluated `done` of its batches."""
@@ -161,7 +159,7 @@ class Progress:
         else:
             what, done, total = "step", self.step_in_epoch, self._steps_of_epoch()
         counted = f"{what} {done:,}" + (f"/{total:,}" if total else "")
-        left = f"{self._name()}{_GAP}{counted}"
+        left = f"{self._name()}{GAP}{counted}"
         share = min(1.0, done / total) if total else None
         of_epoch, of_run = self.seconds_left()
         of_epoch = None if self._validation is not None else of_epoch
@@ -173,16 +171,20 @@ class Progress:
             [*percent, *(run_text or epoch_text)],
             percent,
         ):
-            text = "".join(f"{_GAP}{part}" for part in right if part)
-            room = width - len(left) - len(text) - len(_GAP)
-            if room >= _NARROWEST_BAR or (share is None and room >= -len(_GAP)):
+            text = "".join(f"{GAP}{part}" for part in right if part)
+            room = width - len(left) - len(text) - len(GAP)
+            if room >= _NARROWEST_BAR or (share is None and room >= -len(GAP)):
                 break
         else:
             return [Piece(left, "label")]
-        bar = _bar(min(room, _WIDEST_BAR), share, ascii_only) if share is not None else []
-        return [Piece(left, "label"), *([Piece(_GAP)] if bar else []), *bar, Piece(text)]
+        drawn = _bar(min(room, _WIDEST_BAR), share, ascii_only) if share is not None else []
+        return [Piece(left, "label"), *([Piece(GAP)] if drawn else []), *drawn, Piece(text)]
 
     def _values(self, width: int) -> Line:
+        if self._waits is not None:
+            what, since = self._waits
+            waited = self._clock() - since
+            return [Piece(what), Piece(f"{GAP}{duration(waited)}" if waited >= 1 else "")]
         if not self._has_advanced:
             return [Piece("compiling the first step")]
         recent = self._recently()
@@ -216,32 +218,30 @@ class Progress:
             rate = rate_text(measured.examples / measured.seconds)
             took.append([Piece(f"{rate} examples/s")])
         name = self._name()
-        indent = len(name) + len(_GAP)
+        indent = len(name) + len(GAP)
         room = max(width - indent, 1)
         *rows, last_row = _wrapped(parts, room)
         # The speed does not get a line of its own.
         added = (took[:n] for n in range(len(took), 0, -1))
         fitting = next((t for t in added if _length([*last_row, *t]) <= room), [])
         rows.append([*last_row, *fitting])
-        lines: list[Line] = [[Piece(name, "label"), Piece(_GAP), *_joined(rows[0])]]
+        lines: list[Line] = [[Piece(name, "label"), Piece(GAP), *_joined(rows[0])]]
         return lines + [[Piece(" " * indent), *_joined(row)] for row in rows[1:]]
 
 
 def _bar(width: int, share: float, ascii_only: bool) -> Line:
-    # Two characters, so that the bar is visible without colours.
-    done = int(share * width)
-    full, empty = ("#", "-") if ascii_only else ("━", "─")
-    return [Piece(full * done, "done"), Piece(empty * (width - done), "rest")]
+    done, rest = bar(width, share, ascii_only=ascii_only)
+    return [Piece(done, "done"), Piece(rest, "rest")]
 
 
 def _length(parts: Sequence[Line]) -> int:
-    return sum(len(p.text) for part in parts for p in part) + len(_GAP) * (len(parts) - 1)
+    return sum(len(p.text) for part in parts for p in part) + len(GAP) * (len(parts) - 1)
 
 
 def _joined(parts: Sequence[Line]) -> Line:
     line: Line = []
     for part in parts:
-        line += [*([Piece(_GAP)] if line else []), *part]
+        line += [*([Piece(GAP)] if line else []), *part]
     return line
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.displays import TerminalLine, can_redraw, shown_on
+from kerasdist.phases.phase import Phase, is_shown, not_shown, phase
 from kerasdist.runs.atomic import as_json
 from kerasdist.training.progress.bar import Progress, number
 from kerasdist.training.progress.meter import Meter
@@ -38,6 +40,7 @@ class Reporter:
         self._stream = stream
         self._now = now
         self._display: Any = None
+        self._phase: Phase | None = None
 
     @property
     def _is_for_people(self) -> bool:
@@ -64,19 +67,57 @@ class Reporter:
     ) -> Iterator[None]:
         """Shows a display, in the modes that have one. It is gone afterwards, whatever happens."""
         if self.mode not in ("live", "notebook"):
-            yield
+            with self._counting(epochs, steps, epoch_steps):
+                yield
             return
         from kerasdist.training.progress import screens  # rich takes its time
 
         screen: screens.Screen
         screen = screens.Notebook() if self.mode == "notebook" else screens.Terminal(self._stream)
         progress = Progress(epochs, steps, epoch_steps)
-        self._display = screens.Display(screen, progress, read_metrics)
+        with not_shown():  # Both would draw on the same line.
+            self._display = screens.Display(screen, progress, read_metrics)
+            try:
+                with self._display.ticking():
+                    yield
+            finally:
+                shown, self._display = self._display, None
+                shown.stop()
+
+    @contextlib.contextmanager
+    def _counting(
+        self, epochs: int | None, steps: int | None, epoch_steps: int | None
+    ) -> Iterator[None]:
+        """A silent training is a phase of the command that trains, for example to compare."""
+        if self.mode != "silent":
+            yield
+            return
+        total = steps or (epochs * epoch_steps if epochs and epoch_steps else None)
+        with phase("training", total, unit="step") as self._phase:
+            yield
+        self._phase = None
+
+    def showing_phases(self) -> contextlib.AbstractContextManager[None]:
+        """Shows what a program's training does before and after the display, on a terminal."""
+        stream = self._stream or sys.stdout
+        if self.mode != "live" or is_shown() or not can_redraw(stream):
+            return contextlib.nullcontext()
+        is_utf = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+        return shown_on(TerminalLine(stream.fileno(), ascii_only=not is_utf))
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Says that the block takes a while: in the display, or as a phase."""
+        if self._display is None:
+            with phase(what):
+                yield
+            return
+        self._display.wait(what)
         try:
             yield
         finally:
-            shown, self._display = self._display, None
-            shown.stop()
+            if self._display is not None:
+                self._display.wait(None)
 
     def begin_epoch(self, epoch: int, step: int, step_in_epoch: int) -> None:
         if self._display is not None:
@@ -86,6 +127,8 @@ class Reporter:
         """After each call of the compiled loop."""
         if self._display is not None:
             self._display.advance(step, step_in_epoch, meter.reading())
+        elif self._phase is not None:
+            self._phase.reached(step)
 
     def metrics(self, logs: Mapping[str, Any]) -> None:
         """The metrics of an epoch, after its last step."""
@@ -96,6 +139,11 @@ class Reporter:
         """Progress of the validation; `done` is 0 at its start."""
         if self._display is not None:
             self._display.validate(done, total)
+
+    @property
+    def width(self) -> int | None:
+        """How many columns the terminal has; None without one."""
+        return shutil.get_terminal_size().columns if self.mode == "live" else None
 
     @property
     def has_display(self) -> bool:
@@ -148,17 +196,6 @@ def is_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a stream is a terminal that can redraw lines."""
-    try:
-        if not (stream or sys.stdout).isatty():
-            return False
-    except (AttributeError, ValueError):  # None, as without a console; closed
-        return False
-    unknown = ("", "dumb", "unknown") if os.name == "posix" else ("dumb", "unknown")
-    return os.environ.get("TERM", "").lower() not in unknown
-
-
 def mode_of(progress: Any) -> str:
     """The mode for the argument `progress` of `fit`."""
     modes = {False: "silent", True: "auto", "auto": "auto", "lines": "lines", "json": "json"}
@@ -171,4 +208,4 @@ def mode_of(progress: Any) -> str:
         ) from None
     if mode != "auto":
         return mode
-    return "notebook" if is_notebook() else "live" if is_terminal() else "lines"
+    return "notebook" if is_notebook() else "live" if can_redraw(sys.stdout) else "lines"

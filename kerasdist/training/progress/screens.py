@@ -15,12 +15,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from kerasdist.phases.keyboard import Keyboard
 from kerasdist.training.progress.bar import Line, Piece, Progress
 from kerasdist.training.progress.meter import Reading
 
 # Drawing and reading metrics may each take this share of the time.
 SHARE = 0.003
 LEAST_SECONDS, MOST_SECONDS = 0.1, 2.0
+# A display that nothing changes is drawn this often.
+SECONDS_BETWEEN_TICKS = 1.0
 # A validation of this many seconds is announced before it starts.
 _LONG_VALIDATION = 0.5
 _NOTEBOOK_WIDTH = 100
@@ -84,6 +87,7 @@ class Terminal:
         self._console = _Console(file=stream, highlight=False, **options)
         self.ascii_only = not self._console.encoding.lower().startswith("utf")
         is_ours = stream is None
+        self._keyboard = Keyboard(_file_of(self._console.file))
         self._live = Live(
             console=self._console,
             auto_refresh=False,
@@ -104,6 +108,7 @@ class Terminal:
 
     def draw(self, lines: Sequence[Line]) -> None:
         # The cursor stays on a line of its own, for the shell in case the process is killed.
+        self._keyboard.silence()
         texts = [_styled(line, no_wrap=True, overflow="ellipsis") for line in lines]
         self._live.update(Group(*texts, Text()), refresh=True)
 
@@ -113,6 +118,7 @@ class Terminal:
 
     def stop(self) -> None:
         self._live.stop()
+        self._keyboard.restore()
 
 
 class Notebook:
@@ -182,6 +188,7 @@ class Display:
         self._ended: list[list[Line]] = []
         self._validated: float | None = None
         self._validation_began: float | None = None
+        self._drawn_at = clock()
         # Warnings can come from the thread that saves checkpoints.
         self._lock = threading.RLock()
         screen.begin(self._print_ended)
@@ -198,12 +205,46 @@ class Display:
                     self._progress.logs = self._read_metrics()
             self._draw_if_due()
 
+    def wait(self, what: str | None) -> None:
+        """Says what a call that takes long is doing. None: it is over."""
+        self._progress.wait(what)
+        if what is not None:
+            self._draw_if_due(now=True)
+
+    def tick(self) -> None:
+        """Draws, if nothing was drawn for a while: the seconds show that something happens."""
+        with self._lock:
+            if self._clock() - self._drawn_at >= SECONDS_BETWEEN_TICKS:
+                self._draw()
+
+    @contextlib.contextmanager
+    def ticking(self) -> Iterator[None]:
+        """A thread ticks during the block. In a notebook, where the seconds do not show, none."""
+        if isinstance(self._screen, Notebook):
+            yield
+            return
+        is_over = threading.Event()
+
+        def run() -> None:
+            while not is_over.wait(SECONDS_BETWEEN_TICKS):
+                self.tick()
+
+        thread = threading.Thread(target=run, name="kerasdist-ticks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
     def metrics(self, logs: Mapping[str, Any]) -> None:
         """Takes metrics that were read elsewhere."""
         self._progress.logs = logs
 
     def validate(self, done: int, total: int | None) -> None:
         self._progress.validate(done, total)
+        is_first = self._validated is None
+        self._progress.wait("compiling the validation" if is_first and done == 0 else None)
         if done == 0:
             self._validation_began = self._clock()
         # Before a long wait, say what the wait is for.
@@ -239,6 +280,7 @@ class Display:
     def _draw(self) -> None:
         lines = self._progress.lines(self._screen.width, ascii_only=self._screen.ascii_only)
         self._screen.draw(lines)
+        self._drawn_at = self._clock()
 
     def _draw_if_due(self, *, now: bool = False, is_between: bool = False) -> None:
         if now or self._drawing.is_due():
@@ -256,6 +298,14 @@ class Display:
                 self._screen.finish(lines)
             elif lines:
                 self._screen.print(lines)
+
+
+def _file_of(stream: Any) -> int | None:
+    """The file descriptor of a stream; None if there is none, as in tests."""
+    try:
+        return int(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _styled(line: Line, **options: Any) -> Text:

@@ -80,6 +80,15 @@ class Watch:
             self._summaries.steps_before_due(step),
         )
 
+    def compiling(self, *, is_observed: bool) -> contextlib.AbstractContextManager[None]:
+        """Says that a call of the compiled loop compiles, if it is the first of its kind."""
+        if is_observed in self._compiled:
+            return contextlib.nullcontext()
+        what = "compiling the first step"
+        if self._compiled:
+            what = "compiling a step with a summary" if is_observed else "compiling the steps"
+        return self.reporter.waiting(what)
+
     def begin_call(self, *, is_observed: bool) -> None:
         """Just before a call of the compiled loop."""
         is_steady = self._seconds_per_step is not None and not is_observed

@@ -49,6 +49,9 @@ def test_a_missing_package_is_no_failure_and_its_install_is_told(command, monkey
     done = command("doctor")
     assert done.code == 0
     assert "- TensorBoard: not installed\n  To use it: pip install tensorboard" in done.out
+    onnx = "- export to ONNX: not installed: tf2onnx, onnx, onnxruntime\n  To use it: pip install"
+    assert onnx in done.out
+    assert done.out.count("kerasdist[onnx]") == 1
 
 
 def test_a_gpu_that_cannot_be_used_is_told_and_training_still_works(command, monkeypatch):

@@ -113,7 +113,7 @@ def test_usage_errors_come_before_tensorflow(run, folder):
         "export": 2,
         f"export {run}": 2,
         f"export {run} extra --format keras": 2,
-        f"export {run} --format tflite": 2,
+        f"export {run} --format tflit": 2,
         f"export {run} --format keras --output model.h5": 2,
         f"export {run} --format keras --output {folder}/0.keras.txt": 2,
         f"export {run} --format saved_model --output {folder}": 2,

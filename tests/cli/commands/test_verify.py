@@ -10,6 +10,21 @@ def test_verify_shows_that_the_devices_agree(command, tiny):
     rows = re.findall(r"│ (\d) +│ (\S+) +│ (\S+) +│ (\w{16}) +│ (\w+) +│", done.out)
     assert [(row[0], row[4]) for row in rows] == [("1", "yes"), ("2", "yes")]
     assert rows[0][3] == rows[1][3]
+    assert "allowed" not in done.out
+
+
+def test_verify_shows_how_much_is_allowed(command, tiny):
+    done = command("verify", "tiny", "--counts", "1,2", "--steps", 1)
+    assert (done.code, done.err) == (0, "")
+    rows = re.findall(r"│ (\d) +│ (\S+) \((\S+)\) +│ (\S+) \((\S+)\) +│ (\w+) +│", done.out)
+    assert len(rows) == 2
+    for _, weights, weights_allowed, metrics, metrics_allowed, agrees in rows:
+        assert 0 < float(weights_allowed) < 0.01
+        assert float(metrics_allowed) >= 1e-4
+        assert float(weights) <= float(weights_allowed)
+        assert float(metrics) <= float(metrics_allowed)
+        assert agrees == "yes"
+    assert "allowed: 0.0001 of the largest weight" in done.out
 
 
 def test_verify_exits_with_1_where_the_devices_disagree(command, tiny):

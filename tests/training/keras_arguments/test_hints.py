@@ -99,8 +99,27 @@ def test_data_is_needed_once(function):
         call(make_model())
     with pytest.raises(KerasdistError, match="both `x` and `data`"):
         call(make_model(), X, data=X)
-    with pytest.raises(KerasdistError, match=r"`x='images/train'`, a path.*Read the file first"):
+    with pytest.raises(KerasdistError, match=r"`x='images/train'`, a path.*Read the files first"):
         call(make_model(), "images/train")
+    with pytest.raises(KerasdistError, match=r"Received `data='images', a path|`data='images'`"):
+        call(make_model(), data="images")
+
+
+def test_a_path_is_not_data(tmp_path):
+    picture = tmp_path / "a.png"
+    picture.touch()
+    for value, named in (
+        (str(tmp_path), rf"`x='{tmp_path}'`, a folder"),
+        (picture, rf"`x='{picture}'`, a path"),
+        ([str(picture), str(picture)], rf"`x`, a list of paths that begins with '{picture}'"),
+        ([picture], "`x`, a list of paths"),
+    ):
+        with pytest.raises(KerasdistError, match=f"Received {named}.*Read the files first"):
+            kerasdist.fit(make_model(), value)
+    with pytest.raises(KerasdistError, match=r"`validation_data='val.csv'`, a path"):
+        kerasdist.fit(make_model(), X, LABELS, validation_data="val.csv")
+    with pytest.raises(KerasdistError, match=r"`y='labels.csv'`, a path"):
+        kerasdist.fit(make_model(), X, "labels.csv")
 
 
 def test_targets_are_arrays():

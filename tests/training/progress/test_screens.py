@@ -508,8 +508,11 @@ print("done")
 """
 
 
-def on_a_pseudo_terminal(arguments, columns, *, cwd, interrupt_at=None):
-    """Runs a program; `(exit code, what it wrote)`. Ctrl-C is typed when a text is seen."""
+def on_a_pseudo_terminal(arguments, columns, *, cwd, interrupt_at=None, types=b""):
+    """Runs a program; `(exit code, what it wrote)`.
+
+    Ctrl-C is typed when a text is seen. `types` is typed once, while the first step compiles.
+    """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     environment = {
@@ -539,6 +542,9 @@ def on_a_pseudo_terminal(arguments, columns, *, cwd, interrupt_at=None):
             if not some:
                 break
             written += some
+            if types and b"compiling" in written:
+                os.write(ours, types)
+                types = b""
             if interrupt_at is not None and interrupt_at in written:
                 os.write(ours, b"\x03")
                 interrupt_at = None
@@ -549,9 +555,12 @@ def on_a_pseudo_terminal(arguments, columns, *, cwd, interrupt_at=None):
 
 def test_a_training_on_a_terminal_of_80_columns(tmp_path):
     arguments = [sys.executable, "-c", TRAINING, "3"]
-    code, written = on_a_pseudo_terminal(arguments, 80, cwd=tmp_path)
+    code, written = on_a_pseudo_terminal(arguments, 80, cwd=tmp_path, types=b"typed\n\n")
     lines = shown(written)
     assert code == 0, lines
+    assert "typed" not in written  # It would leave stale lines. The shell gets it.
+    assert "checking the model and the data" in written
+    assert not any(line.startswith(("checking", "saving")) for line in lines), lines
     assert "\x1b[?25l" not in written
     assert "━" in written
     assert "compiling the first step" in written
@@ -584,6 +593,9 @@ def test_the_command_line_shows_a_run_from_its_beginning_to_its_end(tmp_path):
     code, written = on_a_pseudo_terminal(arguments, 80, cwd=tmp_path)
     lines = shown(written)
     assert code == 0, lines
+    assert "starting TensorFlow" in written
+    assert "reading the training data" in written
+    assert "writing the report" in written
     assert "step 0/7" in written
     assert "validation 0/7" in written
     values = r"loss [\d.]+  accuracy [\d.]+  val_loss [\d.]+  val_accuracy [\d.]+  \d+:\d\d.*"
@@ -600,7 +612,7 @@ def test_the_command_line_shows_a_run_from_its_beginning_to_its_end(tmp_path):
         r"best      val_loss = [\d.]+ in epoch [12]",
         "folder    runs/small/0001: final.keras, best.keras, report.html",
         "evaluate  kerasdist evaluate runs/small/0001",
-        "continue  kerasdist fit runs/small/0001/config.json --run-dir runs/small/0001.*",
+        "continue  kerasdist fit runs/small/0001 --run-dir runs/small/0001.*",
     ]
     assert len(lines) >= len(patterns)
     for line, pattern in zip(lines, patterns, strict=False):
@@ -682,6 +694,19 @@ def a_run(folder, config, losses=(0.9, 0.625, 0.75)):
     return folder
 
 
+def test_a_command_that_is_too_long_is_broken_as_a_shell_reads_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = a_run(Path("a-run-with-a-rather-long-name"), {"recipe": "mine"})
+    whole, broken = (announcements.ending(run, RESULT, width=width) for width in (None, 80))
+    assert broken[:-1] == whole[:-1]
+    assert broken[-1].splitlines() == [
+        "continue  kerasdist fit a-run-with-a-rather-long-name \\",
+        "    --run-dir a-run-with-a-rather-long-name \\",
+        "    --epochs 6",
+    ]
+    assert broken[-1].replace(" \\\n    ", " ") == whole[-1]
+
+
 def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = a_run(Path("my run"), {"recipe": "mine", "options": {"steps": None}})
@@ -692,7 +717,7 @@ def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypat
         "best      val_loss = 0.625 in epoch 2",
         "folder    my run: final.keras, best.keras",
         "evaluate  kerasdist evaluate 'my run'",
-        "continue  kerasdist fit 'my run/config.json' --run-dir 'my run' --epochs 6",
+        "continue  kerasdist fit 'my run' --run-dir 'my run' --epochs 6",
     ]
     (run / "report.html").touch()
     assert "folder    my run: final.keras, best.keras, report.html" in announcements.ending(
