@@ -87,7 +87,7 @@ class _Progress:
 
     def __init__(self, test: RateTest, mode: str):
         self._test, self._mode = test, mode
-        self._is_live = not mode and can_redraw()
+        self._is_live = not mode and can_redraw(sys.stdout)
 
     def say(self, text: str) -> None:
         if not self._mode:
