@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from kerasdist.engine.engine import Engine
-from kerasdist.runs import kept_models, metrics_log
+from kerasdist.runs.checkpoints import kept_models, metrics_log
+from kerasdist.runs.checkpoints.kept_models import KeptModel
 from kerasdist.runs.file_names import BEST, BEST_MODELS
 from kerasdist.runs.folder import RunFolder
-from kerasdist.runs.kept_models import KeptModel
 
 # Writes, and returns the error if that failed.
 Attempt = Callable[[str, Callable[[], Any]], Exception | None]

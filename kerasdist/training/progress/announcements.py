@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasdist.runs import kept_models
 from kerasdist.runs.catalog import read_config
+from kerasdist.runs.checkpoints import kept_models
 from kerasdist.runs.file_names import BEST, BEST_MODELS, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
