@@ -16,9 +16,9 @@ from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.phases.phase import phase
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
-from kerasdist.runs import architecture, kept_models
+from kerasdist.runs import architecture
 from kerasdist.runs.catalog import check_run, read_config, status
-from kerasdist.runs.checkpoints import Store
+from kerasdist.runs.checkpoints import Store, kept_models
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
 
 _FILES = {"best": BEST, "final": FINAL}

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from kerasdist.engine.engine import Engine
-from kerasdist.runs.checkpoints import kept_models, metrics_log
+from kerasdist.runs import metrics_log
+from kerasdist.runs.checkpoints import kept_models
 from kerasdist.runs.checkpoints.kept_models import KeptModel
 from kerasdist.runs.file_names import BEST, BEST_MODELS
 from kerasdist.runs.folder import RunFolder
