@@ -17,7 +17,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
 from kerasdist.runs.catalog import check_finished, check_run
-from kerasdist.runs.checkpoints.kept_models import rank_of
+from kerasdist.runs.results.kept_models import rank_of
 
 _WHICH = Option(
     str,

@@ -18,8 +18,9 @@ from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
 from kerasdist.runs import architecture
 from kerasdist.runs.catalog import check_run, read_config, status
-from kerasdist.runs.checkpoints import Store, kept_models
+from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
+from kerasdist.runs.results import kept_models
 
 _FILES = {"best": BEST, "final": FINAL}
 WHICH = ("best", "last", "final")

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from kerasdist.reports import html
 from kerasdist.reports.plots import Point, Range, Series
-from kerasdist.runs.headline import VALIDATION
 from kerasdist.runs.metrics_log import curve
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.headline import VALIDATION
 
 # Points, and the ranges behind them if the points are means.
 Values = tuple[Sequence[Point], Sequence[Range]]

@@ -11,8 +11,8 @@ from typing import Any
 from kerasdist.reports import html, metric_plots
 from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
 from kerasdist.runs.file_names import CONFIG
-from kerasdist.runs.headline import VALIDATION, in_words, is_share
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.headline import VALIDATION, in_words, is_share
 
 _MOST_EPOCHS = 100
 # For result.json, these stand for data whose origin nobody knows.

@@ -10,8 +10,8 @@ from typing import Any
 from kerasdist.runs import metrics_log
 from kerasdist.runs.catalog import current_status, read_object
 from kerasdist.runs.file_names import CONFIG, ENVIRONMENT, EVALUATION, MODEL, RESULT
-from kerasdist.runs.headline import headline
 from kerasdist.runs.metrics_log import Best, Line, count, finite, metrics_of
+from kerasdist.runs.results.headline import headline
 
 # Numbers in result.json that are not metrics.
 _NOT_METRICS = {"steps", "epochs", "examples_seen", "examples_per_second"}

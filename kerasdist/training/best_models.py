@@ -9,10 +9,10 @@ from typing import Any
 
 from kerasdist.engine.engine import Engine
 from kerasdist.runs import metrics_log
-from kerasdist.runs.checkpoints import kept_models
-from kerasdist.runs.checkpoints.kept_models import KeptModel
 from kerasdist.runs.file_names import BEST, BEST_MODELS
 from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.results import kept_models
+from kerasdist.runs.results.kept_models import KeptModel
 
 # Writes, and returns the error if that failed.
 Attempt = Callable[[str, Callable[[], Any]], Exception | None]

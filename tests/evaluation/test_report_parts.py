@@ -16,7 +16,7 @@ from kerasdist.evaluation import probabilities, regression, selection, sounds, t
 from kerasdist.evaluation.selection import Highest
 from kerasdist.model_files import layer_table
 from kerasdist.recipes import extras
-from kerasdist.runs.headline import headline
+from kerasdist.runs.results.headline import headline
 from tests.reports.pages import decoded
 
 

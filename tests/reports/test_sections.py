@@ -16,7 +16,7 @@ from kerasdist.reports.sections import (
     probabilities,
     regression,
 )
-from kerasdist.runs import headline
+from kerasdist.runs.results import headline
 from tests import run_folders
 from tests.reports.pages import EVALUATION, html_of
 

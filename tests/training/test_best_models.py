@@ -11,9 +11,9 @@ import pytest
 
 import kerasdist
 from kerasdist.errors import KerasdistError
-from kerasdist.runs.checkpoints import kept_models
-from kerasdist.runs.checkpoints.kept_models import KeptModel
 from kerasdist.runs.folder import RunFolder
+from kerasdist.runs.results import kept_models
+from kerasdist.runs.results.kept_models import KeptModel
 from kerasdist.training.best_models import BestModels
 from tests.cli.conftest import start, tiny  # noqa: F401 - a fixture
 

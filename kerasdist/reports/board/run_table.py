@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from kerasdist.reports import comparison, page
 from kerasdist.reports.board.watched_runs import Watched
 from kerasdist.reports.plots import Point
-from kerasdist.runs.headline import in_words
 from kerasdist.runs.metrics_log import is_higher_better
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.headline import in_words
 
 DEFAULT_SORT = "started"
 # More rows are shown on demand.

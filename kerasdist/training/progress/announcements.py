@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.runs.catalog import read_config
-from kerasdist.runs.checkpoints import kept_models
 from kerasdist.runs.file_names import BEST, BEST_MODELS, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
+from kerasdist.runs.results import kept_models
 from kerasdist.training.progress.reporter import as_text
 
 _MOST_DEVICES = 4

@@ -1,0 +1,1 @@
+"""What a run came to: its best models, and the number that people look at."""
