@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kerasdist.programs.switch import disable, enable
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
+    from kerasdist.tables.table import Table
     from kerasdist.training.api import evaluate, fit, predict
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _HOMES = {
     "schedule": "models.optimizers.schedules",
     "Recipe": "recipes.recipe",
     "load_recipe": "recipes.recipe",
+    "Table": "tables.table",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "Recipe",
     "Sequences",
     "SmoothedCrossentropy",
+    "Table",
     "__version__",
     "count_steps",
     "disable",
