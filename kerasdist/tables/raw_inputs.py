@@ -146,17 +146,14 @@ def _scaled(column: Column, found: tf.Tensor) -> list[tf.Tensor]:
 def _days(text: tf.Tensor) -> tf.Tensor:
     """ISO dates as days since 1970, with the time; NaN for everything else."""
     text = tf.strings.strip(text)
-    # RE2 has no optional groups in a replacement: a time of 00:00:00 is added where there is none.
     is_date = tf.strings.regex_full_match(text, values.DATE)
     full = tf.where(is_date, text, "1970-01-01")
-    full = tf.strings.join([full, tf.where(tf.strings.length(full) > 10, "", " 00:00")])
-    has_seconds = tf.strings.regex_full_match(full, r".{16}:\d\d.*")
-    seconds = tf.where(has_seconds, tf.strings.substr(full, 17, 2), "0")
-    year, month, day, hour, minute = (
+    full = tf.strings.regex_replace(full, r"^(.{10})$", r"\1 00:00:00")
+    full = tf.strings.regex_replace(full, r"^(.{16})([^:].*)?$", r"\1:00")
+    year, month, day, hour, minute, second = (
         tf.strings.to_number(tf.strings.substr(full, start, length), tf.int32)
-        for start, length in ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2))
+        for start, length in ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
     )
-    second = tf.strings.to_number(tf.where(seconds == "", "0", seconds), tf.int32)
     is_date &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= _days_in(month, year))
     # Years that begin in March have their leap day at the end.
     shifted = tf.where(month > 2, year, year - 1)
@@ -184,4 +181,4 @@ def words_of(texts: tf.Tensor) -> tf.RaggedTensor:
     text = tf.strings.regex_replace(text, f"[{APOSTROPHES}]", "")
     text = tf.strings.regex_replace(text, rf"([{_SINGLE}])", r" \1 ")
     text = tf.strings.regex_replace(text, r"[^\p{L}\p{M}\p{N}]+", " ")
-    return tf.strings.split(tf.strings.strip(text), " ")
+    return tf.strings.split(text)
