@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
+    from kerasdist.data.folders.image_folder import ImageFolder
+    from kerasdist.data.folders.image_reader import ImageReader
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
@@ -42,6 +44,8 @@ _HOMES = {
     "logical_cpus": "devices.names",
     "read_provider": "data.forms.providers",
     "Sequences": "data.forms.sequences",
+    "ImageFolder": "data.folders.image_folder",
+    "ImageReader": "data.folders.image_reader",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",
@@ -56,6 +60,8 @@ _HOMES = {
 
 __all__ = [
     "DivergedError",
+    "ImageFolder",
+    "ImageReader",
     "InexactLossError",
     "KerasdistError",
     "Model",

@@ -1,6 +1,7 @@
 """Reads the optional parts of a recipe's data.py, for `evaluate` and `predict`.
 
-- `CLASS_NAMES`: the name of each class.
+- `CLASS_NAMES`: the name of each class; or a setting `class_names` that was learnt from the data.
+- `describe(config)`: what was found in the data, as a dict of short texts by title.
 - `build_groups(config, split)`: for each kind of group, the name of each example's group.
 - `read_examples(config, paths)`: reads files as the model's features, one example per file.
 - `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
@@ -25,7 +26,8 @@ def _part(recipe: Recipe | None, name: str) -> Any:
 
 
 def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
-    names = _part(recipe, "CLASS_NAMES")
+    learnt = getattr(None if recipe is None else recipe.config, "class_names", None)
+    names = learnt or _part(recipe, "CLASS_NAMES")
     if names is None:
         return None
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
@@ -34,6 +36,14 @@ def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
             "strings, one per class. Correct it."
         )
     return tuple(names)
+
+
+def description(recipe: Recipe | None) -> dict[str, str]:
+    """What the recipe found in its data, to say before the training; nothing if it does not."""
+    describe = _part(recipe, "describe")
+    if recipe is None or describe is None:
+        return {}
+    return {str(title): str(text) for title, text in describe(recipe.config).items()}
 
 
 def groups(recipe: Recipe | None, split: str) -> dict[str, np.ndarray]:

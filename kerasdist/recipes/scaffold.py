@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.recipes.recipe import bundled
+from kerasdist.recipes.places import templates
 
 README = """\
 # {name}
@@ -22,11 +22,6 @@ README = """\
 - `callbacks.py`, if you add it: `build_callbacks(config)` returns a list of Keras callbacks.
 - `config.py`: the settings. Each of them is an option of `kerasdist fit`.
 """
-
-
-def templates() -> dict[str, Path]:
-    """The folders of the templates, by name."""
-    return bundled("templates", "templates")
 
 
 def create(folder: Path, template: str) -> list[Path]:
