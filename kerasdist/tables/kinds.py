@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.tables.schema import Column, Kind
@@ -71,10 +72,10 @@ def find_kinds(found: Survey, target: str, choice: Choice, *, decimal_commas: bo
             continue
         style = column.style(decimal_commas)
         kind = _chosen(column, choice) or _kind(column, column.numbers[style])
-        if kind not in ("number", "integer", "date", "boolean", "category", "text"):
+        if kind not in get_args(Kind):
             left_out[name] = kind
             continue
-        columns.append(Column(name, kind, style))
+        columns.append(Column(name, cast(Kind, kind), style))
         odd = column.present - (column.numbers[style] if kind != "date" else column.dates)
         if kind in ("number", "integer", "date") and odd:
             what = "dates" if kind == "date" else "numbers"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from kerasdist.tables.kinds import Kinds
 from kerasdist.tables.raw import NO_CODE, Names, Raw, Words
 from kerasdist.tables.schema import (
     FIRST_VALUE,
@@ -34,17 +34,15 @@ BEND = 3.0
 YEAR, WEEK = 365.25, 7.0
 
 
-def learn(raw: Raw, columns: Sequence[Column], target: Target, rows: np.ndarray) -> Schema:
+def learn(raw: Raw, kinds: Kinds, target: Target, rows: np.ndarray) -> Schema:
     """What the model needs to know about the columns, from the training rows alone."""
-    learnt = tuple(_learnt(column, raw.columns.get(column.name), rows) for column in columns)
+    learnt = tuple(_learnt(column, raw.columns.get(column.name), rows) for column in kinds.columns)
     if target.task == "regression" and raw.target is not None:
         values = raw.target[rows].astype(np.float64)
         scale = float(values.std())
         target = dataclasses.replace(target, center=float(values.mean()), scale=scale or 1.0)
-    if raw.words is None:
-        return Schema(learnt, target)
-    vocabulary, num_words = _vocabulary(raw.words, rows)
-    return Schema(learnt, target, vocabulary, num_words)
+    vocabulary, num_words = ((), 0) if raw.words is None else _vocabulary(raw.words, rows)
+    return Schema(learnt, target, vocabulary, num_words, kinds.left_out, kinds.notes)
 
 
 def _learnt(column: Column, values: Any, rows: np.ndarray) -> Column:
@@ -91,7 +89,10 @@ def number_features(column: Column, values: np.ndarray) -> np.ndarray:
     """The numbers that are made of each value: of a date also the time of the year and week."""
     if column.kind != "date":
         return values[:, None]
-    turns = [values / np.float32(length) * np.float32(2 * math.pi) for length in (YEAR, WEEK)]
+    turns = [
+        np.mod(values, np.float32(length)) / np.float32(length) * np.float32(2 * math.pi)
+        for length in (YEAR, WEEK)
+    ]
     waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
     return np.stack([values, *waves], axis=1)
 
@@ -132,7 +133,8 @@ def encode(raw: Raw, schema: Schema) -> dict[str, np.ndarray]:
 
 def _scaled(column: Column, values: np.ndarray) -> np.ndarray:
     features = number_features(column, values)
-    scaled = (features - np.float32(column.centers)) / np.float32(column.scales)
+    centers, scales = np.array(column.centers, np.float32), np.array(column.scales, np.float32)
+    scaled = (features - centers) / scales
     bent = scaled / np.sqrt(1 + np.square(scaled / np.float32(BEND)))
     missing = np.isnan(values)
     parts = [np.where(missing[:, None], np.float32(0), bent)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,9 @@ class Names:
     codes: np.ndarray
     names: tuple[str, ...]
 
+    def take(self, rows: np.ndarray) -> Names:
+        return Names(self.codes[rows], self.names)
+
 
 @dataclass(frozen=True)
 class Words:
@@ -35,6 +39,15 @@ class Words:
     codes: np.ndarray
     ends: np.ndarray
     words: tuple[str, ...]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many words each row has."""
+        return np.diff(self.ends, prepend=0)
+
+    def take(self, rows: np.ndarray) -> Words:
+        lengths = self.lengths
+        return Words(self.codes[np.repeat(rows, lengths)], np.cumsum(lengths[rows]), self.words)
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,7 @@ class Raw:
         words: The words of all text columns together.
         target: Class numbers (int64) or numbers (float32); None if nobody asked.
         without_target: How many rows were left out, because they have no target.
+        skipped: How many bad lines were left out.
     """
 
     rows: int
@@ -54,6 +68,19 @@ class Raw:
     words: Words | None
     target: np.ndarray | None
     without_target: int = 0
+    skipped: int = 0
+
+    def take(self, rows: np.ndarray) -> Raw:
+        """Some rows, chosen by a mask."""
+        return Raw(
+            int(rows.sum()),
+            {
+                name: values.take(rows) if isinstance(values, Names) else values[rows]
+                for name, values in self.columns.items()
+            },
+            None if self.words is None else self.words.take(rows),
+            None if self.target is None else self.target[rows],
+        )
 
 
 class _Builder(Protocol):
@@ -109,6 +136,25 @@ class _Texts:
         return Words(np.concatenate(self._codes), ends, tuple(self._known))
 
 
+# What was read last, and what it was: a command that trains needs the same rows several times.
+_last: tuple[Any, Raw] | None = None
+
+
+def read_again(source: Source, columns: Sequence[Column], target: Target) -> Raw:
+    """As `read`, but a file that did not change since the last call is not read again."""
+    global _last
+    status = os.stat(source.path)
+    key = (
+        *(str(source.path), source.names, status.st_mtime_ns, status.st_size, repr(source)),
+        *(target.name, target.task, target.style, target.classes),
+        *((column.name, column.kind, column.style) for column in columns),
+    )
+    if _last is None or _last[0] != key:
+        _last = None
+        _last = (key, read(source, columns, target))
+    return _last[1]
+
+
 def read(
     source: Source,
     columns: Sequence[Column],
@@ -145,6 +191,7 @@ def read(
         None if words is None else words.finished(),
         np.concatenate(found_targets) if found_targets else None,
         left_out,
+        source.num_skipped,
     )
 
 

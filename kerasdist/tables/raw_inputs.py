@@ -131,7 +131,7 @@ def _scaled(column: Column, found: tf.Tensor) -> list[tf.Tensor]:
     features = [tf.where(missing, 0.0, found)]
     if column.kind == "date":
         for length in (YEAR, WEEK):
-            turn = features[0] / length * tf.constant(2 * math.pi)
+            turn = tf.math.floormod(features[0], length) / length * tf.constant(2 * math.pi)
             features += [tf.sin(turn), tf.cos(turn)]
     results = []
     for feature, center, scale in zip(features, column.centers, column.scales, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kerasdist.tables.values import Style
@@ -92,12 +92,16 @@ class Schema:
         target: What it predicts.
         vocabulary: The words that it knows, the most frequent first.
         num_words: How many words of an example it reads.
+        left_out: For each column that the model does not read, why.
+        notes: What else people should know about the columns.
     """
 
     columns: tuple[Column, ...]
     target: Target
     vocabulary: tuple[str, ...] = ()
     num_words: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind in kinds)
@@ -134,14 +138,23 @@ class Schema:
             >>> Schema.from_json(schema.to_json()) == schema
             True
         """
-        return _plain(dataclasses.asdict(self))
+        content = _plain(dataclasses.asdict(self))
+        # One text instead of 20,000: words hold no blanks.
+        return {**content, "vocabulary": " ".join(self.vocabulary)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Schema:
         """From the plain values that `to_json` gives."""
         columns = tuple(Column(**_with_tuples(column)) for column in content["columns"])
         target = Target(**_with_tuples(content["target"]))
-        return cls(columns, target, tuple(content["vocabulary"]), content["num_words"])
+        return cls(
+            columns,
+            target,
+            vocabulary=tuple(content["vocabulary"].split()),
+            num_words=content["num_words"],
+            left_out=dict(content["left_out"]),
+            notes=tuple(content["notes"]),
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.files.source import Source
 from kerasdist.tables.hints import find_leaks, imbalance
-from kerasdist.tables.kinds import Choice, Kinds, find_kinds
+from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import encode, learn
-from kerasdist.tables.raw import Raw, read
-from kerasdist.tables.schema import Schema, Task
+from kerasdist.tables.raw import Raw, read, read_again
+from kerasdist.tables.schema import Schema, Target, Task
 from kerasdist.tables.split import validation_rows
-from kerasdist.tables.survey import Survey, survey
+from kerasdist.tables.survey import survey
 from kerasdist.tables.target import find_target, understand_target
-
-SPLITS = ("train", "validation")
 
 
 class Table:
@@ -42,7 +41,7 @@ class Table:
         categories: Columns that are categories.
         texts: Columns that are texts.
         validation_split: The part of the rows that is for validation.
-        split_seed: Decides which rows.
+        seed: Decides which rows.
         header: Whether the first line of a CSV file has the names of the columns.
         skip_bad: Leave out lines with too many or too few values, instead of raising.
         schema: What was learnt before, from the `schema` of another table. Nothing is then learnt.
@@ -68,30 +67,28 @@ class Table:
         categories: Sequence[str] = (),
         texts: Sequence[str] = (),
         validation_split: float = 0.2,
-        split_seed: int = 0,
+        seed: int = 0,
         header: bool = True,
         skip_bad: bool = False,
         schema: Schema | Mapping[str, Any] | None = None,
     ) -> None:
-        check_split(validation_split)
+        check_fraction(validation_split)
         self.path = Path(path).expanduser()
         self._has_header, self._skip_bad = header, skip_bad
-        self._split = (validation_split, split_seed)
+        self._split = (validation_split, seed)
         self._source = self._open(self.path)
-        self._survey: Survey | None = None
-        self._kinds: Kinds | None = None
         if schema is None:
             choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
-            self._look(target, task, choice)
+            self.schema = self._learnt(target, task, choice)
         else:
             self.schema = schema if isinstance(schema, Schema) else Schema.from_json(schema)
 
     def _open(self, path: Path) -> Source:
         return open_table(path, has_header=self._has_header, skip_bad=self._skip_bad)
 
-    def _look(self, target: str | None, task: Task | None, choice: Choice) -> None:
+    def _learnt(self, target: str | None, task: Task | None, choice: Choice) -> Schema:
         source = self._source
-        self._survey = found = survey(source)
+        found = survey(source)
         if not found.rows:
             raise KerasdistError(
                 f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
@@ -101,22 +98,23 @@ class Table:
         name = find_target(found, target, str(self.path))
         choice.check(source.names, name)
         commas = source.decimal_commas
-        aim, _ = understand_target(found.columns[name], task, decimal_commas=commas)
-        self._kinds = find_kinds(found, name, choice, decimal_commas=commas)
-        self.__dict__["_raw"] = raw = read(source, self._kinds.columns, aim)
-        labels = raw.target if aim.task == "classification" else None
-        chosen = validation_rows(raw.rows, labels, *self._split)
-        self.__dict__["_validation_rows"] = chosen
-        self.schema = learn(raw, self._kinds.columns, aim, ~chosen)
+        aim = understand_target(found.columns[name], task, decimal_commas=commas)
+        kinds = find_kinds(found, name, choice, decimal_commas=commas)
+        raw = read_again(source, kinds.columns, aim)
+        return learn(raw, kinds, aim, ~self._divided(raw, aim))
+
+    def _divided(self, raw: Raw, target: Target) -> np.ndarray:
+        """Which rows are for validation."""
+        labels = raw.target if target.task == "classification" else None
+        return validation_rows(raw.rows, labels, *self._split)
 
     @functools.cached_property
     def _raw(self) -> Raw:
-        return read(self._source, self.schema.columns, self.schema.target)
+        return read_again(self._source, self.schema.columns, self.schema.target)
 
     @functools.cached_property
-    def _validation_rows(self) -> np.ndarray:
-        labels = self._raw.target if self.task == "classification" else None
-        return validation_rows(self._raw.rows, labels, *self._split)
+    def _is_validation(self) -> np.ndarray:
+        return self._divided(self._raw, self.schema.target)
 
     @property
     def task(self) -> Task:
@@ -131,25 +129,21 @@ class Table:
     @property
     def num_train(self) -> int:
         """The number of rows for training."""
-        return int((~self._validation_rows).sum())
+        return int((~self._is_validation).sum())
 
     @functools.cached_property
     def train(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The rows for training: `(arrays by name, targets)`."""
-        return self._part(~self._validation_rows)
+        return self._part(~self._is_validation)
 
     @functools.cached_property
-    def validation(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The rows for validation: `(arrays by name, targets)`."""
-        return self._part(self._validation_rows)
-
-    @functools.cached_property
-    def _encoded(self) -> dict[str, np.ndarray]:
-        return encode(self._raw, self.schema)
+    def validation(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
+        """The rows for validation: `(arrays by name, targets)`; None if there are none."""
+        return self._part(self._is_validation) if self._is_validation.any() else None
 
     def _part(self, rows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        arrays = {name: array[rows] for name, array in self._encoded.items()}
-        return arrays, as_targets(self._raw, self.schema)[rows]
+        raw = self._raw.take(rows)
+        return encode(raw, self.schema), as_targets(raw, self.schema)
 
     def read(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         """The arrays of another file with the same columns, in any order. It needs no target.
@@ -160,12 +154,23 @@ class Table:
         source = self._open(Path(path).expanduser())
         return encode(read(source, self.schema.columns, None), self.schema)
 
+    @staticmethod
+    def schema_of(content: Mapping[str, Any]) -> Schema:
+        """What was learnt, from the plain values that `schema.to_json()` gives.
+
+        Args:
+            content: Plain values, as in the settings of a run.
+        """
+        return Schema.from_json(content)
+
     def describe(self) -> dict[str, str]:
         """What was found, by topic: short texts for people."""
-        chosen, target = self._validation_rows, self.schema.target
-        counts = (int((~chosen).sum()), int(chosen.sum()))
-        lines = wording.of_table(self._source, self._survey, self._kinds, self.schema, self._raw)
-        lines["split"] = f"{counts[0]:,} rows to train on, {counts[1]:,} to validate"
+        chosen, target = self._is_validation, self.schema.target
+        num_rows, num_validation = len(chosen), int(chosen.sum())
+        lines = wording.of_table(self._source, self.schema, self._raw)
+        lines["split"] = (
+            f"{num_rows - num_validation:,} rows to train on, {num_validation:,} to validate"
+        )
         notes = [
             f"{name} tells {target.name} exactly: leave it out with --ignore if it is not "
             "known when you predict"
@@ -180,15 +185,6 @@ class Table:
     def __repr__(self) -> str:
         lines = [f"{title}: {text}" for title, text in self.describe().items()]
         return "\n".join([f"Table {str(self.path)!r}", *lines])
-
-
-def check_split(validation_split: float) -> None:
-    """Refuses a part for validation that is not a part."""
-    if isinstance(validation_split, bool) or not 0 <= validation_split < 1:
-        raise KerasdistError(
-            f"Received `validation_split={validation_split!r}`. Expected a part from 0 to below "
-            "1. Use for example 0.2 to validate on every fifth row."
-        )
 
 
 def as_targets(raw: Raw, schema: Schema) -> np.ndarray:

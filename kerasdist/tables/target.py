@@ -50,10 +50,8 @@ def _is_number(column: ColumnSurvey) -> bool:
     return not column.present or max(column.numbers.values(), default=0) >= 0.95 * column.present
 
 
-def understand_target(
-    column: ColumnSurvey, task: Task | None, *, decimal_commas: bool
-) -> tuple[Target, str]:
-    """The target's task and classes, and why this task."""
+def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas: bool) -> Target:
+    """The target's task and classes."""
     style = column.style(decimal_commas)
     if not column.present:
         raise _unusable(column, "has no value in any row", "a value in each row")
@@ -64,16 +62,13 @@ def understand_target(
         or (column.num_values <= MOST_INTEGERS and column.present >= 4 * column.num_values)
     )
     found: Task = "classification" if not is_number or (is_whole and few) else "regression"
-    why = "chosen" if task is not None else "strings" if not is_number else "numbers"
-    if found == "classification" and is_number and task is None:
-        why = f"{column.num_values} whole numbers"
     if (task or found) == "regression":
         if not is_number:
             odd = next(v for v in column.values if math.isnan(number(v, style)))
             raise _unusable(column, f"has the value {odd[:40]!r}", "numbers, for regression")
         if column.num_values == 1 and not column.is_many:
             raise _unusable(column, "has the same value in all rows", "different values")
-        return Target(column.name, "regression", style), why
+        return Target(column.name, "regression", style)
     if column.is_many or column.num_values > MOST_CLASSES:
         many = f"more than {min(column.num_values, MOST_CLASSES):,}"
         raise _unusable(column, f"has {many} different values", "classes that come several times")
@@ -82,7 +77,7 @@ def understand_target(
     classes = class_names(column.values, is_whole=is_whole)
     if len(classes) < 2:
         raise _unusable(column, f"has one class only, {classes[0]!r}", "two classes or more")
-    return Target(column.name, "classification", style, classes), why
+    return Target(column.name, "classification", style, classes)
 
 
 def class_names(values: Collection[str], *, is_whole: bool) -> tuple[str, ...]:

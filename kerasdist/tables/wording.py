@@ -8,8 +8,7 @@ import numpy as np
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.source import Source
-from kerasdist.tables.kinds import Kinds
-from kerasdist.tables.raw import Raw
+from kerasdist.tables.raw import NO_CODE, Names, Raw
 from kerasdist.tables.schema import Column, Kind, Schema
 from kerasdist.tables.survey import Survey
 
@@ -37,13 +36,11 @@ def check_header(source: Source, found: Survey) -> None:
         )
 
 
-def of_table(
-    source: Source, found: Survey | None, kinds: Kinds | None, schema: Schema, raw: Raw
-) -> dict[str, str]:
+def of_table(source: Source, schema: Schema, raw: Raw) -> dict[str, str]:
     """The lines about the file, the target and the columns, by title."""
     lines = {"table": _of_file(source, raw), "target": _of_target(schema, raw)}
     lines["columns"] = "; ".join(
-        f"{title}: {_named([_of_column(column, found) for column in schema.of_kind(kind)])}"
+        f"{title}: {_named([_of_column(column, raw) for column in schema.of_kind(kind)])}"
         for kind, title in _TITLES.items()
         if schema.of_kind(kind)
     )
@@ -52,21 +49,21 @@ def of_table(
             f"{len(schema.vocabulary):,} different words that come twice or more; the first "
             f"{schema.num_words} of a text are read"
         )
-    if kinds is not None and kinds.left_out:
+    if schema.left_out:
         reasons: dict[str, list[str]] = {}
-        for name, why in kinds.left_out.items():
+        for name, why in schema.left_out.items():
             reasons.setdefault(why, []).append(name)
         lines["left out"] = "; ".join(f"{_named(names)} ({why})" for why, names in reasons.items())
-    if kinds is not None and kinds.notes:
-        lines["notes"] = "; ".join(kinds.notes)
+    if schema.notes:
+        lines["notes"] = "; ".join(schema.notes)
     return lines
 
 
 def _of_file(source: Source, raw: Raw) -> str:
     text = f"{raw.rows:,} rows, {len(source.names)} columns"
     more = list(source.notes)
-    if source.num_skipped:
-        more.append(f"{source.num_skipped:,} bad lines left out")
+    if raw.skipped:
+        more.append(f"{raw.skipped:,} bad lines left out")
     if raw.without_target:
         more.append(f"{raw.without_target:,} rows without a target left out")
     return f"{text} ({'; '.join(more)})" if more else text
@@ -86,12 +83,13 @@ def _of_target(schema: Schema, raw: Raw) -> str:
     return f"{target.name}, {len(pairs)} classes: {shown}{more}"
 
 
-def _of_column(column: Column, found: Survey | None) -> str:
-    details = []
+def _of_column(column: Column, raw: Raw) -> str:
+    values, details = raw.columns.get(column.name), []
     if column.kind == "category":
         details.append(f"{len(column.values)} values")
-    if found is not None and found.columns[column.name].missing:
-        details.append(f"{found.columns[column.name].missing:,} missing")
+    if values is not None:
+        is_missing = values.codes == NO_CODE if isinstance(values, Names) else np.isnan(values)
+        details += [f"{is_missing.sum():,} missing"] if is_missing.any() else []
     return f"{column.name} ({', '.join(details)})" if details else column.name
 
 

@@ -30,8 +30,11 @@ class Kind:
 IMAGES = Kind("image", "images", (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"))
 SOUNDS = Kind("audio", "WAV files", (".wav", ".wave"))
 
+TEXTS = Kind("text", "text files", (".txt",))
+TABLES = Kind("table", "tables", (".csv", ".tsv", ".parquet"), form="file")
+
 # To add a kind: add it here, and a template with its name.
-KINDS: tuple[Kind, ...] = (IMAGES, SOUNDS)
+KINDS: tuple[Kind, ...] = (IMAGES, SOUNDS, TEXTS, TABLES)
 
 # In a folder with two kinds, the rarer one is ignored up to this part of the files: one forgotten
 # picture among the recordings.

@@ -41,6 +41,9 @@ class CsvFile:
             notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
         self.notes = tuple(notes)
 
+    def __repr__(self) -> str:
+        return f"CsvFile({str(self.path)!r}, {self._format}, skip_bad={self._skip_bad})"
+
     def blocks(self) -> Iterator[Block]:
         """The rows after the header. Blank lines are no rows."""
         self.num_skipped = 0

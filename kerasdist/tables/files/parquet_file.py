@@ -27,6 +27,9 @@ class ParquetFile:
             self.names = tuple(file.schema_arrow.names)
         self.notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"ParquetFile({str(self.path)!r})"
+
     def blocks(self) -> Iterator[Block]:
         """The rows. A column of lists or structures is refused by name."""
         import pyarrow as pa
