@@ -75,6 +75,14 @@ def decode_files(config, contents) -> dict[str, tf.Tensor]:
     return {"samples": reader(config).decode(contents)}
 
 
+def describe_input(config) -> str:
+    """What a program must give to an exported model."""
+    return (
+        f"samples from -1 to 1, mono, {config.rate:,} per second: {reader(config).length:,} of "
+        "them, cut or filled up with zeros at the end; the model does the rest"
+    )
+
+
 def make(num_sounds: int, reader, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Makes tones that fall, rise or stay, with random length, pitch and noise."""
     random = np.random.default_rng(0 if split == "train" else 1)

@@ -51,7 +51,7 @@ def in_words(sounds: Sequence[Sound]) -> str:
     lengths = _range([sound.seconds for sound in sounds], "{:.3g}")
     bits = _range([sound.bits for sound in sounds], "{}")
     channels = sorted({sound.channels for sound in sounds})
-    mono = {(1,): ", mono", (2,): ", stereo"}.get(tuple(channels), "")
+    mono = ", mono" if channels == [1] else ", stereo" if channels == [2] else ""
     return f"{lengths} s, {rates} samples per second of {bits} bits{mono}"
 
 
