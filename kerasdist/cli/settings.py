@@ -55,7 +55,7 @@ def recipe_groups(
 def _is_from_data(path: Path, name: str) -> bool:
     """Whether `learn` of a recipe chooses a setting that is not given."""
     fields = {field.name: field for field in dataclasses.fields(recipes.config_class(path))}
-    return bool(fields[name].metadata.get("from_data"))
+    return bool(fields[name].metadata.get(recipes.FROM_DATA))
 
 
 def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
@@ -79,7 +79,7 @@ def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
             default=REQUIRED if default is dataclasses.MISSING else default,
             meaning=field.metadata.get("help", template.meaning),
             hint="(default: from the data)"
-            if field.metadata.get("from_data") and default is None
+            if field.metadata.get(recipes.FROM_DATA) and default is None
             else template.hint,
         )
     return options

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # In the metadata of a field of `Config`: the setting is what `learn(config)` found in the data. It
 # is saved with a run, but it is not an option.
 LEARNT = "learnt"
+# If an option of this kind is not given, `learn` chooses it.
+FROM_DATA = "from_data"
 
 
 @dataclass(frozen=True)

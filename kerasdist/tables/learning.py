@@ -166,3 +166,10 @@ def _padded(words: Words, schema: Schema) -> np.ndarray:
     places = (starts[:, None] + column)[inside]
     padded[inside] = ids[words.codes[places]] if len(ids) else OTHER_WORD
     return padded
+
+
+def as_targets(raw: Raw, schema: Schema) -> np.ndarray:
+    """The targets as the loss takes them: class numbers, or a column of numbers."""
+    if raw.target is None:  # An empty table.
+        return np.zeros((0, 1) if schema.target.task == "regression" else 0, np.int64)
+    return raw.target[:, None] if schema.target.task == "regression" else raw.target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -134,6 +134,14 @@ class _Texts:
     def finished(self) -> Words:
         ends = np.cumsum(np.concatenate(self._lengths))
         return Words(np.concatenate(self._codes), ends, tuple(self._known))
+
+
+def words_in(blocks: Iterable[Sequence[str]]) -> Words:
+    """The words of texts that come in blocks."""
+    texts = _Texts()
+    for block in blocks:
+        texts.add(block)
+    return texts.finished()
 
 
 # What was read last, and what it was: a command that trains needs the same rows several times.

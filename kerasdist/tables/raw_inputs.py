@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,8 +54,8 @@ class RawInputs(tf.Module):
         }
         self._words = _table(schema.vocabulary, FIRST_WORD, OTHER_WORD)
 
-    def __call__(self, raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The arrays for the values of each input."""
+    def __call__(self, **raw: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The arrays for the values of each input, by its name."""
         by_column = {column.name: raw[name] for name, column in self.columns.items()}
         numbers, ids, texts = [], [], []
         for column in self._schema.columns:

@@ -17,7 +17,7 @@ from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.files.source import Source
 from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
-from kerasdist.tables.learning import encode, learn
+from kerasdist.tables.learning import as_targets, encode, learn
 from kerasdist.tables.raw import Raw, read, read_again
 from kerasdist.tables.schema import Schema, Target, Task
 from kerasdist.tables.split import validation_rows
@@ -141,6 +141,16 @@ class Table:
         """The rows for validation: `(arrays by name, targets)`; None if there are none."""
         return self._part(self._is_validation) if self._is_validation.any() else None
 
+    @property
+    def test(self) -> None:
+        """None: a table has no rows for testing. Evaluate on another file."""
+        return None
+
+    @property
+    def all(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All rows: `(arrays by name, targets)`."""
+        return encode(self._raw, self.schema), as_targets(self._raw, self.schema)
+
     def _part(self, rows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         raw = self._raw.take(rows)
         return encode(raw, self.schema), as_targets(raw, self.schema)
@@ -162,6 +172,17 @@ class Table:
             content: Plain values, as in the settings of a run.
         """
         return Schema.from_json(content)
+
+    @staticmethod
+    def raw_inputs(content: Mapping[str, Any]) -> Any:
+        """The way from raw strings and numbers to the arrays in TensorFlow, a `tf.Module`.
+
+        Args:
+            content: What was learnt, as plain values.
+        """
+        from kerasdist.tables.raw_inputs import RawInputs
+
+        return RawInputs(Schema.from_json(content))
 
     def describe(self) -> dict[str, str]:
         """What was found, by topic: short texts for people."""
@@ -185,10 +206,3 @@ class Table:
     def __repr__(self) -> str:
         lines = [f"{title}: {text}" for title, text in self.describe().items()]
         return "\n".join([f"Table {str(self.path)!r}", *lines])
-
-
-def as_targets(raw: Raw, schema: Schema) -> np.ndarray:
-    """The targets as the loss takes them: class numbers, or a column of numbers."""
-    if raw.target is None:  # An empty table.
-        return np.zeros((0, 1) if schema.target.task == "regression" else 0, np.int64)
-    return raw.target[:, None] if schema.target.task == "regression" else raw.target

@@ -74,6 +74,15 @@ def decode_files(config, contents) -> dict[str, tf.Tensor]:
     return {"image": kerasdist.ImageReader(config.shape).decode(contents)}
 
 
+def describe_input(config) -> str:
+    """What a program must give to an exported model."""
+    height, width = config.shape
+    return (
+        f"RGB images as bytes (0 to 255), resized to {width} x {height} (width x height); the "
+        "model does the rest"
+    )
+
+
 def draw(num_images: int, shape: tuple[int, int], split: str) -> tuple[np.ndarray, np.ndarray]:
     """Draws bars, discs and rings at random places, in random colours, with noise."""
     random = np.random.default_rng(0 if split == "train" else 1)

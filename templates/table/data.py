@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import kerasdist
-from kerasdist import KerasdistError
 
 from .config import open_table
 
@@ -13,12 +12,7 @@ EXAMPLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def build_data(config, split: str):
-    """`(arrays by name, targets)` of "train" or "validation"."""
-    if split not in ("train", "validation"):
-        raise KerasdistError(
-            f"Received the split {split!r}, but a table has 'train' and 'validation' only. "
-            "Expected one of these. To evaluate on another file, name it with `--data-dir`."
-        )
+    """`(arrays by name, targets)` of the rows of "train" or "validation", or of "all"."""
     return getattr(open_table(config), split)
 
 
@@ -35,7 +29,24 @@ def describe(config) -> dict[str, str]:
 
 def read_rows(config, path) -> dict[str, np.ndarray]:
     """Reads the rows of a file as the network gets them, for `kerasdist predict`."""
-    reader = kerasdist.Table(
+    return open_other(config, path).read(path)
+
+
+def raw_inputs(config):
+    """The same in the graph of an exported model, from strings and numbers: one input a column."""
+    return kerasdist.Table.raw_inputs(config.schema)
+
+
+def describe_input(config) -> str:
+    """What a program must give to an exported model."""
+    return (
+        "numbers, categories and words as kerasdist encodes them; `schema` in the run's "
+        "config.json says how. A SavedModel also takes the columns as they are"
+    )
+
+
+def open_other(config, path) -> kerasdist.Table:
+    """Another file with the same columns."""
+    return kerasdist.Table(
         path, header=config.header, skip_bad=config.skip_bad, schema=config.schema
     )
-    return reader.read(path)

@@ -87,7 +87,7 @@ def test_all_kinds_of_columns_become_the_arrays_of_numpy(table):
         "town": "category",
     }
     inputs = RawInputs(table.schema)
-    found = tf.function(inputs)(raw_values(table, inputs))
+    found = tf.function(inputs)(**raw_values(table, inputs))
     expected = table.read(table.path)
     assert set(found) == set(expected) == {"numbers", "categories", "words"}
     np.testing.assert_array_equal(found["categories"], expected["categories"])

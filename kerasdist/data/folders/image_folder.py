@@ -39,6 +39,7 @@ class ImageFolder:
         train: The training data.
         validation: The validation data; None if there is none.
         test: The test data; None if there is none.
+        all: All of these data.
         skipped: What is wrong with each file that was left out, by its path.
         flips: Whether left and right may be swapped: photos whose classes do not name a side.
 
@@ -85,6 +86,7 @@ class ImageFolder:
             else None
             for split in SPLITS
         )
+        self.all = FileSource(folders.path, folders.all, self.reader.decoded, skip_bad=skip_bad)
 
     def describe(self) -> dict[str, str]:
         """What was found, in words by title: classes and counts, sizes, split."""

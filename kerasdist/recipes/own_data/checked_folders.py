@@ -92,7 +92,7 @@ def read_checked(
     folders = class_folders.read(
         path, kind, class_names=class_names, validation_split=validation_split, seed=seed
     )
-    names = [name for files in folders.splits.values() for name in files.names]
+    names = folders.all.names
     bad = find_bad(path, names, problem)
     if not skip_bad:
         refuse(path, bad, len(names), kind.title)

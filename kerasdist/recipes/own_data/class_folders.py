@@ -57,6 +57,14 @@ class ClassFolders:
     has_split_folders: bool
     notes: tuple[str, ...]
 
+    @property
+    def all(self) -> Files:
+        """The files of all splits."""
+        return Files(
+            tuple(name for files in self.splits.values() for name in files.names),
+            tuple(label for files in self.splits.values() for label in files.labels),
+        )
+
     def counts(self, split: str) -> list[int]:
         """The number of files of each class in a split."""
         found = Counter(self.splits[split].labels)
