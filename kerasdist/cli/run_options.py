@@ -42,6 +42,9 @@ EVALUATE_OPTIONS: Options = {
 PREDICT_OPTIONS: Options = {
     "which": _WHICH,
     "top": count_option(3, "how many classes to list per file, the most probable first", "1"),
+    "output": Option(
+        str | None, None, "write the answers to this new .csv file instead of printing them"
+    ),
     **{k: RUN_OPTIONS[k] for k in ("batch_size", *PLACEMENT)},
 }
 EXPORT_OPTIONS: Options = {
@@ -96,7 +99,24 @@ def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
                 f"The file {str(path)!r} does not exist. Expected a file or a folder. Check the "
                 "name."
             )
+    if values["output"] is not None:
+        _check_output(values["output"])
     return _checked(run, values), files, values
+
+
+def _check_output(output: str) -> None:
+    """Refuses a file for answers that cannot be written."""
+    path = Path(output).expanduser()
+    if path.exists():
+        raise KerasdistError(
+            f"Received `--output {output}`, which exists. Expected a new file, because nothing is "
+            "overwritten. Choose another name, or remove the file."
+        )
+    if path.suffix.lower() != ".csv" or not path.parent.is_dir():
+        raise KerasdistError(
+            f"Received `--output {output}`. Expected a name that ends in .csv, in a folder that "
+            "exists. Use for example `--output answers.csv`."
+        )
 
 
 def parse_export(argv: list[str]) -> tuple[Path, export_target.Target, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a served model tells of files: probabilities and the name of the class, from their bytes."""
+"""What a served model tells of files or raw values: probabilities and the name of the class."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kerasdist.model_files.served import Served
 from kerasdist.models.contract import Model
 
 
-def answers_of_files(
-    served: Served, decode: Callable[[Any], Mapping[str, Any]], classes: Classes | None
-) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+def answers_of(
+    served: Served, decode: Callable[..., Mapping[str, Any]], classes: Classes | None
+) -> Callable[..., dict[str, tf.Tensor]]:
     """A function for a graph: from the bytes of files to what `kerasdist predict` says of them.
 
     Args:
         served: The model.
-        decode: Makes the model's features from a string tensor `[n]`.
+        decode: Makes the model's features from a string tensor `[n]`, or from raw values by name.
         classes: The classes of a classifier. Without, the answers are the model's outputs.
     """
 
-    def answer(contents: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = served.call(*_inputs(served, dict(decode(contents))))
+    def answer(*contents: tf.Tensor, **named: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = served.call(*_inputs(served, dict(decode(*contents, **named))))
         if classes is None or len(outputs) != 1:
             return dict(zip(served.output_names, outputs, strict=True))
         scores = _scores(classes, tf.cast(outputs[0], tf.float32))

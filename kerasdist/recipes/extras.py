@@ -7,6 +7,10 @@
 - `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
 - `decode_files(config, contents)`: reads files as the model's features in a TensorFlow graph, from
   their bytes. An exported SavedModel has it.
+- `raw_inputs(config)`: the way from raw strings and numbers to the model's features in a TensorFlow
+  graph, with `inputs` (a `tf.TensorSpec` by name). An exported SavedModel has it.
+- `read_rows(config, path)`: reads a file with many examples, such as a table, as the model's
+  features.
 - `describe_input(config)`: what a program must give to an exported model, in words.
 - `build_views(config)`: returns a function that makes a list of views of the model's features, for
   test-time augmentation.
@@ -80,6 +84,22 @@ def file_decoder(recipe: Recipe | None) -> Callable[[Any], Mapping[str, Any]] | 
     if recipe is None or decode is None:
         return None
     return partial(decode, recipe.config)
+
+
+def raw_inputs(recipe: Recipe | None) -> Any:
+    """The way from raw values to the model's features in a graph; None without one."""
+    build = _part(recipe, "raw_inputs")
+    return None if recipe is None or build is None else build(recipe.config)
+
+
+def has_rows(recipe: Recipe | None) -> bool:
+    return _part(recipe, "read_rows") is not None
+
+
+def read_rows(recipe: Recipe, path: Path) -> dict[str, np.ndarray]:
+    """Reads all examples of a file."""
+    rows = _part(recipe, "read_rows")(recipe.config, path)
+    return {str(name): np.asarray(array) for name, array in rows.items()}
 
 
 def input_in_words(recipe: Recipe | None) -> str | None:

@@ -48,8 +48,7 @@ class Config(kerasdist.OptimizerConfig):
     weight_decay: float | None = field(
         default=None,
         metadata={
-            "help": "fraction of a weight that each step subtracts, times the learning rate (default: "
-            "more for fewer rows)",
+            "help": "fraction of a weight that each step subtracts, times the learning rate",
             "from_data": True,
         },
     )

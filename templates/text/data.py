@@ -32,13 +32,8 @@ def read_examples(config, paths) -> dict[str, np.ndarray]:
     return kerasdist.TextFolder.read_texts(paths, config.schema)
 
 
-def decode_files(config, contents):
-    """The same in the graph of an exported model, from the bytes of files."""
-    return kerasdist.Table.raw_inputs(config.schema)(text=contents)
-
-
 def raw_inputs(config):
-    """The same from strings: a SavedModel takes them as its input `text`."""
+    """The same in the graph of an exported model, from strings: its input is called `text`."""
     return kerasdist.Table.raw_inputs(config.schema)
 
 

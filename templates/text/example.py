@@ -12,7 +12,7 @@ CLASSES = {
     "complaint": ("late", "broken", "rude", "refund", "never", "awful"),
     "praise": ("friendly", "quick", "perfect", "thanks", "again", "lovely"),
 }
-COMMON = "the a order box came with my it was and we to for day shop parcel colour they".split()
+COMMON = ("the", "a", "order", "box", "came", "with", "my", "it", "was", "and", "we", "to", "shop")
 
 
 @functools.cache

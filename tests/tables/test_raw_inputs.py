@@ -96,4 +96,4 @@ def test_all_kinds_of_columns_become_the_arrays_of_numpy(table):
 
 
 def test_inputs_have_names_that_signatures_allow(table):
-    assert list(RawInputs(table.schema).inputs)[0] == "size_in_m_"
+    assert next(iter(RawInputs(table.schema).inputs)) == "size_in_m_"

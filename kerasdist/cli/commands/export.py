@@ -16,11 +16,11 @@ from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
 from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.evaluation.classes import Classes, classes_of_run
-from kerasdist.evaluation.served_files import answers_of_files
+from kerasdist.evaluation.served_files import answers_of
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
-from kerasdist.model_files.served import reason
+from kerasdist.model_files.served import RawInputs, reason
 from kerasdist.models.fields import read
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
@@ -82,10 +82,13 @@ def _with_answers(
     """The model with what it tells of files, if the recipe can decode them; and its classes."""
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(served.model, spec, extras.class_names(recipe))
-    decode = extras.file_decoder(recipe)
-    if decode is None:
-        return served, classes
-    return replace(served, files=answers_of_files(served, decode, classes)), classes
+    decode, raw = extras.file_decoder(recipe), extras.raw_inputs(recipe)
+    if decode is not None:
+        served = replace(served, files=answers_of(served, decode, classes))
+    if raw is not None:
+        answers = answers_of(served, raw, classes)
+        served = replace(served, raw=RawInputs(tuple(raw.inputs.values()), answers, raw))
+    return served, classes
 
 
 def _notes(recipe: Recipe | None) -> list[str]:

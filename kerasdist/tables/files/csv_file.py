@@ -61,7 +61,7 @@ class CsvFile:
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         width = len(self.names)
         with self._reader() as reader:
-            end = 0
+            end = reader.line_num
             while True:
                 try:
                     row = next(reader, None)
