@@ -11,7 +11,7 @@ from PIL import Image
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.data.folders import file_source, image_folder, image_reader
-from tests.own_data import drawn, write_images
+from tests.own_data import write_images
 
 
 def test_the_examples_run():
@@ -129,7 +129,6 @@ def damaged(tmp_path):
     folder = write_images(tmp_path / "data", 5)
     (folder / "bar" / "3.png").write_bytes(b"")
     content = bytearray((folder / "disc" / "1.png").read_bytes())
-    content[len(content) // 2 :][:60] = bytes(60)
     half = len(content) // 2
     content[half : half + 60] = bytes(60)
     (folder / "disc" / "1.png").write_bytes(content)
@@ -178,7 +177,7 @@ def test_a_class_whose_files_cannot_be_decoded_is_refused(damaged):
     for path in (damaged / "disc").iterdir():
         path.write_bytes(bad)
     index = folder.all.names.index("disc/1.png")
-    with pytest.raises(KerasdistError, match="No file of the class of 'disc/1.png'"):
+    with pytest.raises(KerasdistError, match=r"No file of the class of 'disc/1\.png'"):
         folder.all[index]
 
 
@@ -198,4 +197,3 @@ def test_a_plain_keras_model_learns_from_a_folder(tmp_path):
         model, folder.train, validation_data=folder.validation, batch_size=4, progress=False
     )
     assert np.isfinite(history.history["val_loss"][0])
-    assert drawn("bar", np.random.default_rng(0)).shape == (24, 28, 3)
