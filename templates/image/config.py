@@ -57,6 +57,12 @@ class Config(kerasdist.OptimizerConfig):
     num_train: int = field(default=0, metadata={"learnt": True})
     skipped: tuple[str, ...] = field(default=(), metadata={"learnt": True})
 
+    def __post_init__(self):
+        """Checks the settings. If a run is trained again, another --image-size counts."""
+        super().__post_init__()
+        if self.shape and self.image_size is not None:
+            object.__setattr__(self, "shape", (self.image_size, self.image_size))
+
 
 def open_folder(config) -> kerasdist.ImageFolder:
     """The images in --data-dir."""

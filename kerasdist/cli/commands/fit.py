@@ -125,6 +125,7 @@ class _Fit:
                 run_dir=path,
                 summary_every=options["summary_every"] or None,
                 tells_end=False,  # `_finish` has more to tell.
+                tells_epoch=self._job.source == "files",
                 **self._chosen(_WATCHING),
             ),
             callbacks=[
