@@ -11,7 +11,7 @@ import kerasdist
 from .example import made_table
 
 # About how many steps a training should have, if its number of epochs is not given.
-STEPS = 500
+STEPS = 300
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def network(config, schema, num_outputs: int):
             (schema.num_categories,), dtype="int32", name="categories"
         )
         # One table for all columns: each has its own range of rows.
-        first = np.cumsum([0, *schema.sizes[:-1]]).astype("int32")
+        first = np.cumsum([0, *schema.sizes[:-1]]).astype("int32")[None]
         rows = inputs["categories"] + first
         total = sum(schema.sizes)
         effects = layers.Embedding(total, num_outputs, "zeros", name="effects")(rows)

@@ -63,12 +63,12 @@ def test_only_training_rows_are_learnt_from(tmp_path):
     path = write(
         tmp_path / "t.csv",
         ["x", "note", "y"],
-        [[i, f"word{i} word{i} and more words", "ab"[i % 2]] for i in range(100)],
+        [[i + 0.5, f"word{i} word{i} and more words", "ab"[i % 2]] for i in range(100)],
     )
     table = Table(path, texts=["note"])
     chosen = np.flatnonzero(table._is_validation)
     train = [i for i in range(100) if i not in chosen]
-    assert table.schema.columns[0].centers == (np.median(train),)
+    assert table.schema.columns[0].centers == (np.median(train) + 0.5,)
     assert not {f"word{i}" for i in chosen} & set(table.schema.vocabulary)
     assert {f"word{i}" for i in train} < set(table.schema.vocabulary)
     assert table.num_train == 80
@@ -132,7 +132,9 @@ def test_a_new_class_is_named_with_its_line(people, tmp_path):
 
 
 def test_regression_keeps_the_units_of_the_target(tmp_path):
-    path = write(tmp_path / "t.csv", ["x", "price"], [[i, 1000 + 0.5 * i * i] for i in range(50)])
+    path = write(
+        tmp_path / "t.csv", ["x", "price"], [[i + 0.5, 1000 + 0.5 * i * i] for i in range(50)]
+    )
     table = Table(path, target="price", validation_split=0)
     assert table.task == "regression"
     assert table.class_names == ()
@@ -183,7 +185,7 @@ def test_a_column_that_tells_the_target_is_told(tmp_path):
     rows = [[i * i % 7, ["no", "yes"][i % 2], i % 2] for i in range(50)]
     path = write(tmp_path / "t.csv", ["x", "alive", "survived"], rows)
     assert "alive tells survived exactly" in Table(path).describe()["careful"]
-    rows = [[i * i % 7, 2.54 * i, i * 1.0 + 0.5] for i in range(50)]
+    rows = [[i * i % 7, 2.54 * i + 1.27, i + 0.5] for i in range(50)]
     path = write(tmp_path / "t.csv", ["x", "cm", "inches"], rows)
     assert "cm tells inches" in Table(path, target="inches").describe()["careful"]
 

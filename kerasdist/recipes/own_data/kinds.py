@@ -53,6 +53,8 @@ def look(path: Path) -> Kind:
             if kind.form == "folders"
         }
     )
+    if counts.total() - counts[TEXTS] > _MOST_ODD * counts[TEXTS]:
+        counts[TEXTS] = 0  # Notes and labels beside the pictures.
     total = counts.total()
     if not total:
         raise _nothing(path, suffixes)
