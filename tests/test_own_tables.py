@@ -92,7 +92,7 @@ def test_evaluate_counts_per_class(people, command):
 @pytest.fixture
 def unseen(tmp_path):
     """Rows without a target, in another order, with a new category."""
-    order = [i for i in (4, 8, 7, 6, 5, 3, 2, 0)]
+    order = (4, 8, 7, 6, 5, 3, 2, 0)
     rows = [[row[i] for i in order] for row in passengers(20, seed=2)]
     rows[0][1] = "Atlantis"
     return write_table(tmp_path / "new.csv", [HEADER[i] for i in order], rows)
