@@ -47,8 +47,9 @@ def network(config, schema, num_outputs: int):
             (schema.num_categories,), dtype="int32", name="categories"
         )
         # One table for all columns: each has its own range of rows.
-        first = np.cumsum([0, *schema.sizes[:-1]]).astype("int32")[None]
-        rows = inputs["categories"] + first
+        first = np.cumsum([0, *schema.sizes[:-1]]).astype("int32")
+        # Keras makes a BiasAdd of a sum, and LiteRT has none for whole numbers (Keras 3.15.1).
+        rows = ops.subtract(inputs["categories"], -first)
         total = sum(schema.sizes)
         effects = layers.Embedding(total, num_outputs, "zeros", name="effects")(rows)
         linear.append(ops.sum(effects, axis=1))
