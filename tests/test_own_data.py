@@ -31,7 +31,7 @@ def photos(tmp_path_factory):
 def sounds(tmp_path_factory):
     place = tmp_path_factory.mktemp("sounds")
     write_sounds(place / "sounds", 30, SOUND_KINDS)
-    return trained(place, "sounds", "--epochs", "12")
+    return trained(place, "sounds", "--epochs", "12", "--batch-size", "8")
 
 
 def trained(place, name, *options):
