@@ -31,7 +31,7 @@ def photos(tmp_path_factory):
 def sounds(tmp_path_factory):
     place = tmp_path_factory.mktemp("sounds")
     write_sounds(place / "sounds", 30, SOUND_KINDS)
-    return trained(place, "sounds", "--epochs", "12")
+    return trained(place, "sounds", "--epochs", "12", "--batch-size", "8")
 
 
 def trained(place, name, *options):
@@ -54,15 +54,15 @@ def result(place, name):
 def test_a_folder_of_images_is_learnt(photos):
     assert result(photos, "photos")["val_accuracy"] >= 0.9
     lines = (photos / "out.txt").read_text().splitlines()
-    assert lines[0] == "found    images of 3 classes: bar 30, disc 30, ring 30"
-    assert lines[1] == "sizes    28 x 24; resized to 28 x 24"
-    assert lines[2].startswith("split    72 for training, 18 for validation")
+    assert lines[0] == "found      images of 3 classes: bar 30, disc 30, ring 30"
+    assert lines[1] == "sizes      28 x 24; resized to 28 x 24"
+    assert lines[2].startswith("split      72 for training, 18 for validation")
     assert any("an epoch takes about" in line for line in lines)
 
 
 def test_a_folder_of_sounds_is_learnt(sounds):
     assert result(sounds, "sounds")["val_accuracy"] >= 0.9
-    assert "found    WAV files of 2 classes: high 30, low 30" in (sounds / "out.txt").read_text()
+    assert "found      WAV files of 2 classes: high 30, low 30" in (sounds / "out.txt").read_text()
 
 
 def test_the_run_needs_no_folder(command, photos, monkeypatch, tmp_path):
@@ -169,7 +169,7 @@ def test_bad_files_are_named_before_the_training(command, tmp_path):
     assert not Path("runs").exists()
     done = command("fit", "photos", "--epochs", 1, "--skip-bad")
     assert done.code == 0
-    assert "skipped  1 files: disc/2.png is not an image" in done.out
+    assert "skipped    1 files: disc/2.png is not an image" in done.out
     settings = json.loads(Path("runs/photos/0001/config.json").read_text())["settings"]
     assert settings["skipped"] == ["disc/2.png"]
     (event,) = (

@@ -95,5 +95,5 @@ def learn(config) -> dict:
         **found,
         "num_train": num_train,
         "flip": flips if config.flip is None else config.flip,
-        "epochs": config.epochs or min(max(epochs, 5), 30),
+        "epochs": config.epochs or min(max(epochs, 5), 60),
     }

@@ -106,7 +106,7 @@ class _Fit:
         """Says what the recipe found in its data."""
         found = extras.description(self._job.recipe)
         if found:
-            self._reporter.say("\n".join(announcements.aligned(found)))
+            self._reporter.say("\n".join(announcements.aligned(found, announcements.WIDTH)))
             self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:

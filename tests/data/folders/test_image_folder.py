@@ -118,8 +118,7 @@ def test_the_splits_are_sources_for_fit(tmp_path):
     assert folder.describe() == {
         "found": "images of 3 classes: bar 5, disc 5, ring 5",
         "sizes": "28 x 24; resized to 28 x 24",
-        "split": "12 for training, 3 for validation (a part of 0.2 of each class was drawn for "
-        "validation)",
+        "split": "12 for training, 3 for validation (0.2 of each class, drawn)",
     }
 
 

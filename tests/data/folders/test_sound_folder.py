@@ -100,7 +100,7 @@ def test_a_folder_of_sounds(tmp_path):
     sound, label = folder.train[0]
     assert (sound.shape, int(label)) == ((1600,), 0)
     text = folder.describe()["sizes"]
-    assert text.endswith("bits; read as 0.2 s of 8,000 samples per second, mono")
+    assert text.endswith("bits; read as 0.2 s, 8,000 Hz, mono")
 
 
 def test_bad_files_are_left_out_only_if_asked(tmp_path):
