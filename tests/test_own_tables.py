@@ -68,12 +68,17 @@ def test_a_table_is_learnt_no_worse_than_by_logistic_regression(people):
 
 def test_it_says_what_was_found(people):
     lines = (people / "out.txt").read_text().splitlines()
-    found = dict(line.split(maxsplit=1) for line in lines[:4])
+    found = dict(line.split("  ", 1) for line in lines[:9])
+    found = {title: text.strip() for title, text in found.items()}
     assert found["table"] == "700 rows, 9 columns"
     assert found["target"].startswith("Survived, 2 classes: 0 (")
-    for part in ("numbers: Age (", "values: Pclass, SibSp", "Sex (2 values)", "texts: Name"):
-        assert part in found["columns"]
-    assert any("PassengerId (another number in each row)" in line for line in lines)
+    assert found["numbers"].startswith("Age (")
+    assert found["few numbers"] == "Pclass, SibSp"
+    assert found["categories"].startswith("Sex (2 values), Embarked (3 values, ")
+    assert found["texts"] == "Name"
+    assert found["left out"] == "PassengerId (another number in each row)"
+    assert found["split"] == "560 rows to train on, 140 to validate"
+    assert max(map(len, lines[:9])) <= 100
 
 
 def test_evaluate_counts_per_class(people, command):
@@ -282,7 +287,9 @@ def test_a_recipe_for_ones_own_data(command, tmp_path, source):
     write_table(tmp_path / "table.csv", HEADER, passengers(60))
     write_texts(tmp_path / "texts", 10)
     data = {"table": "table.csv", "texts": "texts"}[source]
-    done = command("new", "mine", "--from", data)
+    target = ("--target", "Pclass") if source == "table" else ()
+    done = command("new", "mine", "--from", data, *target)
     assert done.code == 0, done.err
-    target = ("--target", "Survived") if source == "table" else ()
-    assert command("fit", "mine", *target, "--steps", 2, "--quiet").code == 0
+    assert command("fit", "mine", "--steps", 2, "--quiet").code == 0
+    settings = json.loads(Path("runs/mine/0001/config.json").read_text())["settings"]
+    assert settings.get("target") == (target[1] if target else None)

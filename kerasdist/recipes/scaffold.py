@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ README = """\
 # {name}
 
     kerasdist fit {folder}                      # with examples that data.py makes
-    kerasdist fit {folder} --data-dir FOLDER    # with your data: one folder per class
+    kerasdist fit {folder} --data-dir PATH      # with your data: {data}
     kerasdist fit {folder} --help               # all settings
     python -m pytest {folder}
 
@@ -30,7 +31,13 @@ README = """\
 """
 
 
-def create(folder: Path, template: str, data: Path | None = None) -> list[Path]:
+# What a template reads, in words; of the others, files in folders.
+_DATA = {"table": "a .csv, .tsv or .parquet file"}
+
+
+def create(
+    folder: Path, template: str, data: Path | None = None, target: str | None = None
+) -> list[Path]:
     """Writes a new recipe into a new folder, and returns its files.
 
     Args:
@@ -38,6 +45,7 @@ def create(folder: Path, template: str, data: Path | None = None) -> list[Path]:
         template: The template.
         data: What the recipe trains on, unless `--data-dir` says otherwise. Then this path, and
             the settings that `learn` chooses, are the defaults of the new recipe's settings.
+        target: The column of a table to predict.
     """
     known = templates()
     if template not in known:
@@ -63,18 +71,25 @@ def create(folder: Path, template: str, data: Path | None = None) -> list[Path]:
         for path in sorted(known[template].glob("*.py"))
     }
     if data is not None:
-        contents["config.py"] = _with_defaults(contents["config.py"], known[template], data)
-    contents["README.md"] = README.format(name=folder.name, folder=folder)
+        contents["config.py"] = _with_defaults(
+            contents["config.py"],
+            known[template],
+            data,
+            {} if target is None else {"target": target},
+        )
+    contents["README.md"] = README.format(
+        name=folder.name, folder=folder, data=_DATA.get(template, "one folder per class")
+    )
     folder.mkdir(parents=True)
     for name, content in contents.items():
         (folder / name).write_text(content)
     return [folder / name for name in contents]
 
 
-def _with_defaults(config: str, template: Path, data: Path) -> str:
+def _with_defaults(config: str, template: Path, data: Path, given: Mapping[str, Any]) -> str:
     """The text of a config.py with defaults for the data at a path, in the place of None."""
     place = Place(template, data.name, {"data_dir": os.path.abspath(data)})
-    found = settings_of(load_from(place).config)
+    found = settings_of(load_from(place, **given).config)
     fields = dataclasses.fields(config_class(template))
     for name in ["data_dir", *(f.name for f in fields if f.metadata.get(FROM_DATA))]:
         if found[name] is not None:

@@ -14,7 +14,7 @@ from kerasdist.tables.survey import Survey
 
 _TITLES: dict[Kind, str] = {
     "number": "numbers",
-    "integer": "whole numbers with few values",
+    "integer": "few numbers",
     "boolean": "yes or no",
     "category": "categories",
     "date": "dates",
@@ -39,15 +39,13 @@ def check_header(source: Source, found: Survey) -> None:
 def of_table(source: Source, schema: Schema, raw: Raw) -> dict[str, str]:
     """The lines about the file, the target and the columns, by title."""
     lines = {"table": _of_file(source, raw), "target": _of_target(schema, raw)}
-    lines["columns"] = "; ".join(
-        f"{title}: {_named([_of_column(column, raw) for column in schema.of_kind(kind)])}"
-        for kind, title in _TITLES.items()
-        if schema.of_kind(kind)
-    )
+    for kind, title in _TITLES.items():
+        if schema.of_kind(kind):
+            lines[title] = _named([_of_column(column, raw) for column in schema.of_kind(kind)])
     if schema.num_words:
         lines["words"] = (
-            f"{len(schema.vocabulary):,} different words that come twice or more; the first "
-            f"{schema.num_words} of a text are read"
+            f"{len(schema.vocabulary):,} that come twice or more; the first {schema.num_words} of "
+            "a text are read"
         )
     if schema.left_out:
         reasons: dict[str, list[str]] = {}

@@ -19,8 +19,7 @@ class Config(kerasdist.OptimizerConfig):
     """The settings of the recipe, with defaults and help texts."""
 
     target: str | None = field(
-        default=None,
-        metadata={"help": "the column to predict (default: one whose name is evident: label, ...)"},
+        default=None, metadata={"help": "the column to predict", "from_data": True}
     )
     task: Literal["classification", "regression", None] = field(
         default=None,
@@ -99,6 +98,7 @@ def learn(config) -> dict:
     )
     epochs = ceil(STEPS / ceil(rows / size))
     return {
+        "target": table.schema.target.name,
         "class_names": table.class_names,
         "schema": table.schema.to_json(),
         "num_train": rows,

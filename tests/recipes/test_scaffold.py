@@ -130,3 +130,14 @@ def test_wrong_names(command, argv, message):
     assert done.code == 2
     assert message in done.err
     assert sorted(p.name for p in Path().iterdir()) == ["taken"]
+
+
+def test_a_target_needs_a_table(command, tmp_path):
+    done = command("new", "mine", "--target", "price")
+    assert (done.code, "`--target price` without `--from`" in done.err) == (2, True)
+    write_images(tmp_path / "photos", 2)
+    done = command("new", "mine", "--from", "photos", "--target", "price")
+    assert (done.code, "the setting 'target' for the recipe" in done.err) == (2, True)
+    (tmp_path / "t.csv").write_text("a,b\n1.5,2.5\n2.5,3.5\n3.5,1.5\n")
+    done = command("new", "mine", "--from", "t.csv")
+    assert (done.code, "Add it, for example `--target b`" in done.err) == (2, True)

@@ -172,7 +172,8 @@ def test_it_says_what_was_found(people):
         == {
             "table": "40 rows, 4 columns (1 bad lines left out)",
             "target": "class, 2 classes: f (20), m (20)",
-            "columns": "numbers: age (10 missing); categories: town (2 values)",
+            "numbers": "age (10 missing)",
+            "categories": "town (2 values)",
             "left out": "id (another number in each row)",
             "split": "32 rows to train on, 8 to validate",
             "careful": lines["careful"],

@@ -24,6 +24,7 @@ OPTIONS = {
         "your data: the recipe is the one that `kerasdist fit` uses for it",
         aliases=("--from",),
     ),
+    "target": Option(str | None, None, "with --from and a table: the column to predict"),
 }
 _PROG = "kerasdist new NAME"
 
@@ -38,11 +39,16 @@ def new(argv: list[str]) -> int:
         )
     folder = Path(argv[0]).expanduser()
     parsed = parse_options(OPTIONS, argv[1:], _PROG)
-    data = parsed["data_dir"]
+    data, target = parsed["data_dir"], parsed["target"]
+    if data is None and target is not None:
+        raise KerasdistError(
+            f"Received `--target {target}` without `--from`. Expected a table whose column it is. "
+            "Add for example `--from table.csv`."
+        )
     if data is None:
         files = scaffold.create(folder, parsed["template"] or "image")
     else:
-        files = scaffold.create(folder, _template_for(data, parsed["template"]), Path(data))
+        files = scaffold.create(folder, _template_for(data, parsed["template"]), Path(data), target)
     if not parsed["quiet"]:
         print(*(str(path) for path in files), f"next: kerasdist fit {folder}", sep="\n")
     return 0

@@ -26,6 +26,14 @@ class ParquetFile:
         with self._opened() as file:
             self.names = tuple(file.schema_arrow.names)
         self.notes: tuple[str, ...] = ()
+        twice = [name for name in self.names if self.names.count(name) > 1]
+        if twice:
+            raise unreadable(
+                path,
+                f"has {self.names.count(twice[0])} columns with the name {twice[0]!r}",
+                "a different name for each column",
+                "Rename one of them",
+            )
 
     def __repr__(self) -> str:
         return f"ParquetFile({str(self.path)!r})"

@@ -46,3 +46,14 @@ def test_a_file_is_refused(tmp_path, name, hint):
     write(tmp_path, name)
     with pytest.raises(KerasdistError, match=f"{name}' is a file that kerasdist cannot.*{hint}"):
         look(tmp_path / name)
+
+
+def test_texts_beside_pictures_are_labels_of_them(tmp_path):
+    names = [f"a/{i}{suffix}" for i in range(20) for suffix in (".png", ".txt")]
+    assert look(write(tmp_path, *names)) == IMAGES
+
+
+def test_texts_and_tables(tmp_path):
+    write(tmp_path, "texts/a/1.txt", "texts/b/2.txt", "t.csv", "t.parquet", "t.tsv")
+    assert look(tmp_path / "texts").recipe == "text"
+    assert {look(tmp_path / f"t{s}").recipe for s in (".csv", ".parquet", ".tsv")} == {"table"}

@@ -62,3 +62,13 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(KerasdistError, match=r"pip install 'kerasdist\[parquet\]'"):
         open_table(path)
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "twice.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    with pytest.raises(KerasdistError, match="2 columns with the name 'a'"):
+        open_table(path)
