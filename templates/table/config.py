@@ -43,7 +43,7 @@ class Config(kerasdist.OptimizerConfig):
         default=None, metadata={"help": "passes over the training data", "from_data": True}
     )
     optimizer: str = "adamw"
-    learning_rate: float = 0.002
+    learning_rate: float = 0.003
     weight_decay: float | None = field(
         default=None,
         metadata={
@@ -103,7 +103,7 @@ def learn(config) -> dict:
         "schema": table.schema.to_json(),
         "num_train": rows,
         "batch_size": size,
-        "epochs": config.epochs or min(max(epochs, 8), 40),
+        "epochs": config.epochs or min(max(epochs, 12), 40),
         # Few rows are easily learnt by heart.
         "weight_decay": 2_000 / max(rows, 700)
         if config.weight_decay is None
