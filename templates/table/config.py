@@ -103,7 +103,7 @@ def learn(config) -> dict:
         "schema": table.schema.to_json(),
         "num_train": rows,
         "batch_size": size,
-        "epochs": config.epochs or min(max(epochs, 12), 40),
+        "epochs": config.epochs or min(max(epochs, 12), 60),
         # Few rows are easily learnt by heart.
         "weight_decay": 2_000 / max(rows, 700)
         if config.weight_decay is None
