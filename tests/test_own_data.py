@@ -152,7 +152,7 @@ def test_a_killed_run_continues_to_the_same_bits(photos):
     assert process.returncode == -signal.SIGKILL
     done = subprocess.run(argv, cwd=photos, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "resum" in done.stdout
+    assert "continuing after step" in done.stdout
     found = json.loads((photos / "runs" / "killed" / "result.json").read_text())
     assert found["weights_sha256"] == result(photos, "photos")["weights_sha256"]
 
