@@ -203,7 +203,7 @@ def test_a_killed_run_continues_to_the_same_bits(people, devices):
             break
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert "resum" in trained(people, *argv)
+    assert "continuing after step" in trained(people, *argv)
     found = result(people / "runs" / f"killed{devices}")["weights_sha256"]
     assert found == result(people / "runs/people/0001")["weights_sha256"]
 
