@@ -12,12 +12,17 @@ from kerasdist.devices.start_messages.hiding import hide_in_programs
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
+    from kerasdist.data.folders.image_folder import ImageFolder
+    from kerasdist.data.folders.image_reader import ImageReader
+    from kerasdist.data.folders.sound_folder import SoundFolder
+    from kerasdist.data.folders.sound_reader import SoundReader
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.finders.api import find_batch_size, find_learning_rate
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
+    from kerasdist.models.layers.log_mel import LogMel
     from kerasdist.models.losses import SmoothedCrossentropy
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from kerasdist.programs.switch import disable, enable
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
+    from kerasdist.tables.table import Table
+    from kerasdist.tables.text_folder import TextFolder
     from kerasdist.training.api import evaluate, fit, predict
 
 __version__ = "0.1.0"
@@ -45,6 +52,11 @@ _HOMES = {
     "logical_cpus": "devices.names",
     "read_provider": "data.forms.providers",
     "Sequences": "data.forms.sequences",
+    "ImageFolder": "data.folders.image_folder",
+    "ImageReader": "data.folders.image_reader",
+    "SoundFolder": "data.folders.sound_folder",
+    "SoundReader": "data.folders.sound_reader",
+    "LogMel": "models.layers.log_mel",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",
@@ -54,18 +66,27 @@ _HOMES = {
     "schedule": "models.optimizers.schedules",
     "Recipe": "recipes.recipe",
     "load_recipe": "recipes.recipe",
+    "Table": "tables.table",
+    "TextFolder": "tables.text_folder",
 }
 
 __all__ = [
     "DivergedError",
+    "ImageFolder",
+    "ImageReader",
     "InexactLossError",
     "KerasdistError",
+    "LogMel",
     "Model",
     "OptimizerConfig",
     "PublicData",
     "Recipe",
     "Sequences",
     "SmoothedCrossentropy",
+    "SoundFolder",
+    "SoundReader",
+    "Table",
+    "TextFolder",
     "__version__",
     "count_steps",
     "disable",

@@ -15,7 +15,7 @@ LEVELS = {
     "what takes time": {"phases"},
     "places": {"devices", "recipes"},
     "what is trained": {"models"},
-    "what it is trained on": {"data"},
+    "what it is trained on": {"data", "tables"},
     "how": {"engine", "runs"},
     "what is written": {"reports", "model_files"},
     "fit, evaluate, predict": {"training"},

@@ -26,7 +26,8 @@ usage: kerasdist COMMAND ...
 Train Keras models on several devices, with the same maths on any number of them.
 
 commands:
-  fit RECIPE           train; also --model FILE.py:Class --data FILE.py:Class
+  fit RECIPE           train; also a folder of your images or WAV files, one folder per class;
+                       or --model FILE.py:Class --data FILE.py:Class
   run SCRIPT.py        run a Keras script as it is, on several devices
   launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0);
                        `launch ... run SCRIPT.py` runs a script on them
@@ -35,7 +36,7 @@ commands:
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
   board [DIR]          a live page about all runs, in the browser of this machine
-  new NAME             write a recipe to start from (--template image or audio)
+  new NAME             write a recipe to start from (--template image or audio, --from FOLDER)
   tune RECIPE          search settings over many trials (--trials 20 --search units=16:128)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
@@ -48,6 +49,7 @@ commands:
   kerasdist --version prints the version.
 
 examples:
+  kerasdist fit photos
   kerasdist fit cifar10
   kerasdist fit recipes/cifar10 --devices 2 --batch-size 256
   kerasdist run --devices 2 train.py

@@ -16,7 +16,7 @@ from kerasdist.cli.parser import Option, Options
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
-from kerasdist.runs.catalog import check_finished, check_run
+from kerasdist.runs.catalog import check_finished, check_run, read_config
 from kerasdist.runs.results.kept_models import rank_of
 
 _WHICH = Option(
@@ -31,7 +31,14 @@ _WHICH = Option(
 )
 EVALUATE_OPTIONS: Options = {
     "which": _WHICH,
-    "split": Option(Literal["train", "validation"], "validation", "train or validation"),
+    "split": Option(
+        Literal["train", "validation", "test", "all"],
+        "validation",
+        "train or validation; of a folder of your own also test, or all files",
+    ),
+    "data_dir": Option(
+        str | None, None, "the folder with the data, if it was moved, or one with other data"
+    ),
     "steps": count_option(None, "batches to read; all by default"),
     "tta": Option(
         bool, False, "evaluate again with test-time augmentation, if the recipe has views"
@@ -41,6 +48,9 @@ EVALUATE_OPTIONS: Options = {
 PREDICT_OPTIONS: Options = {
     "which": _WHICH,
     "top": count_option(3, "how many classes to list per file, the most probable first", "1"),
+    "output": Option(
+        str | None, None, "write the answers to this new .csv file instead of printing them"
+    ),
     **{k: RUN_OPTIONS[k] for k in ("batch_size", *PLACEMENT)},
 }
 EXPORT_OPTIONS: Options = {
@@ -64,7 +74,21 @@ EXPORT_OPTIONS: Options = {
 def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist evaluate RUN [options]`."""
     run, _, values = _parse_run(EVALUATE_OPTIONS, argv, "evaluate")
-    return _checked(run, values), values
+    run = _checked(run, values)
+    if values["data_dir"] is not None:
+        _check_data_dir(run, values["data_dir"])
+    return run, values
+
+
+def _check_data_dir(run: Path, data_dir: str) -> None:
+    """Refuses `--data-dir` for a run whose recipe reads no folder."""
+    settings = (read_config(run) or {}).get("settings", {})
+    if "data_dir" not in settings:
+        raise KerasdistError(
+            f"Received `--data-dir {data_dir}` for the run {str(run)!r}, whose data is not a "
+            "folder. Expected the run of a recipe with the setting `data_dir`. Leave the option "
+            "out."
+        )
 
 
 def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
@@ -82,7 +106,24 @@ def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:
                 f"The file {str(path)!r} does not exist. Expected a file or a folder. Check the "
                 "name."
             )
+    if values["output"] is not None:
+        _check_output(values["output"])
     return _checked(run, values), files, values
+
+
+def _check_output(output: str) -> None:
+    """Refuses a file for answers that cannot be written."""
+    path = Path(output).expanduser()
+    if path.exists():
+        raise KerasdistError(
+            f"Received `--output {output}`, which exists. Expected a new file, because nothing is "
+            "overwritten. Choose another name, or remove the file."
+        )
+    if path.suffix.lower() != ".csv" or not path.parent.is_dir():
+        raise KerasdistError(
+            f"Received `--output {output}`. Expected a name that ends in .csv, in a folder that "
+            "exists. Use for example `--output answers.csv`."
+        )
 
 
 def parse_export(argv: list[str]) -> tuple[Path, export_target.Target, dict[str, Any]]:

@@ -21,6 +21,21 @@ Runtime = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
+class RawInputs:
+    """Raw values that a file may take instead of the model's inputs, such as strings.
+
+    Attributes:
+        inputs: What they are: `tf.TensorSpec`s with names.
+        answers: Computes what is told of them.
+        module: The `tf.Module` that holds its lookup tables.
+    """
+
+    inputs: tuple[tf.TensorSpec, ...]
+    answers: Callable[..., dict[str, tf.Tensor]]
+    module: tf.Module
+
+
+@dataclass(frozen=True)
 class Served:
     """A built model and its named inputs, which take any number of examples.
 
@@ -29,12 +44,17 @@ class Served:
         inputs: `tf.TensorSpec`s with names and an open batch size.
         args: The structure of the model's positional arguments, with a leaf per input.
         output_names: The names of the flat outputs.
+        files: Computes what is told of files from their bytes, a string tensor `[n]`; None if the
+            recipe cannot decode them in a graph.
+        raw: The same for raw values; None if the recipe cannot take them.
     """
 
     model: keras.Model
     inputs: tuple[tf.TensorSpec, ...]
     args: Any
     output_names: tuple[str, ...]
+    files: Callable[[tf.Tensor], dict[str, tf.Tensor]] | None = None
+    raw: RawInputs | None = None
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Arranges tensors in the order of the inputs as arguments of the model."""

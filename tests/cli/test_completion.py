@@ -55,7 +55,7 @@ def test_every_command_is_offered_and_has_options(command):
         (["verify", "cifar10", "--run-"], []),
         (["export", "run", "--format", ""], ["keras", "saved_model", "litert", "onnx"]),
         (["evaluate", "run", "--which", "b"], ["best"]),
-        (["new", "mine", "--template", ""], ["audio", "image"]),
+        (["new", "mine", "--template", ""], ["audio", "image", "table", "text"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
     ],
 )

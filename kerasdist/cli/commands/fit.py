@@ -21,6 +21,7 @@ from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
 from kerasdist.evaluation import examples, training_batch
 from kerasdist.phases.phase import phase
+from kerasdist.recipes import extras
 from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
@@ -100,10 +101,12 @@ class _Fit:
     def run(self) -> int:
         """Trains, and returns the exit code."""
         if self._options["dry_run"]:
+            self._describe_data()
             return self._try()
         folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
         if self._is_finished(folder):
             return 0
+        self._describe_data()
         training = self._training(folder)
         if folder is None:
             train(training, place(self._names))
@@ -113,6 +116,13 @@ class _Fit:
             history = train(training, place(self._names))
         self._finish(folder.path, history)
         return 0
+
+    def _describe_data(self) -> None:
+        """Says what the recipe found in its data."""
+        found = extras.description(self._job.recipe)
+        if found:
+            self._reporter.say("\n".join(announcements.aligned(found, announcements.WIDTH)))
+            self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:
         """The options of a run. A worker without the folder knows only that the chief has one."""
@@ -130,6 +140,7 @@ class _Fit:
                 run_dir=path,
                 summary_every=options["summary_every"] or None,
                 tells_end=False,  # `_finish` has more to tell.
+                tells_epoch=self._job.source == "files",
                 **self._chosen(_WATCHING),
             ),
             callbacks=[

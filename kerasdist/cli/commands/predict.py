@@ -11,12 +11,14 @@ import numpy as np
 
 from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError, first_line
+from kerasdist.evaluation import answers_csv
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
 from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.phases.phase import Phase, phase
 from kerasdist.recipes import extras
+from kerasdist.recipes.own_data.listing import files_below
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
@@ -25,6 +27,7 @@ from kerasdist.training import api
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 FILES_AT_ONCE = 128
+ROWS_AT_ONCE = 1024
 # Of an example with more output values, only the shape is printed.
 MOST_VALUES = 10
 
@@ -33,32 +36,63 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     """`kerasdist predict`."""
     names = names_of(options)  # First, because building a model fixes the logical CPUs.
     recipe = recipe_of(run)
-    suffixes = extras.suffixes(recipe) if extras.has_reader(recipe) else ARRAY_SUFFIXES
-    paths = find(files, suffixes)
+    is_read = extras.has_reader(recipe) or extras.has_rows(recipe)
+    paths = find(files, extras.suffixes(recipe) if is_read else ARRAY_SUFFIXES)
     with phase("loading the model"):
         model = load(run, options["which"])
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
-    if recipe is not None and extras.has_reader(recipe):
-        labels: list[dict[str, Any]] = [{"file": str(path)} for path in paths]
-        size = options["batch_size"] or FILES_AT_ONCE
+    size = options["batch_size"]
+    labels: list[dict[str, Any]]
+    if recipe is not None and extras.has_rows(recipe):
+        with phase("reading files"):
+            labels, data = _rows(model, recipe, paths)
+        outputs = api.predict(model, data, batch_size=size or ROWS_AT_ONCE, devices=names)
+    elif recipe is not None and extras.has_reader(recipe):
+        labels = [{"file": str(path)} for path in paths]
+        at_once = size or FILES_AT_ONCE
         with phase("reading files", len(paths), unit="file") as reading:
             outputs = api.predict(
-                model, lambda: _batches(model, recipe, paths, size, reading), devices=names
+                model, lambda: _batches(model, recipe, paths, at_once, reading), devices=names
             )
     else:
         labels, data = _arrays(model, spec, paths)
-        outputs = api.predict(model, data, batch_size=options["batch_size"], devices=names)
+        outputs = api.predict(model, data, batch_size=size, devices=names)
     guesses: list[list[Guess] | None] = [None] * len(labels)
     if classes is not None:
         guesses = [*likeliest(classes, outputs, options["top"])]
-    for label, values, best in zip(labels, rows(outputs), guesses, strict=True):
+    answers = list(zip(labels, rows(outputs), guesses, strict=True))
+    if options["output"] is not None:
+        answers_csv.write(Path(options["output"]).expanduser(), answers)
+        if not options["json"] and not options["quiet"]:
+            print(f"wrote {options['output']} ({len(answers):,} rows)")
+            return 0
+    for label, values, best in answers:
         if options["json"]:
             print(as_json({**label, **_fields(values, best)}))
         elif not options["quiet"]:
-            place = f" [{label['example']}]" if "example" in label else ""
-            print(f"{label['file']}{place}: {_text(values, best)}")
+            print(f"{label['file']}{_place(label)}: {_text(values, best)}")
     return 0
+
+
+def _place(label: dict[str, Any]) -> str:
+    if "row" in label:
+        return f" row {label['row']}"
+    return f" [{label['example']}]" if "example" in label else ""
+
+
+def _rows(
+    model: keras.Model, recipe: Recipe, paths: list[Path]
+) -> tuple[list[dict[str, Any]], Any]:
+    """`(file and number of each row, counted from 1, all rows)` of files with many examples."""
+    parts = [extras.read_rows(recipe, path) for path in paths]
+    labels = [
+        {"file": str(path), "row": row}
+        for path, part in zip(paths, parts, strict=True)
+        for row in range(1, 1 + len(next(iter(part.values()))))
+    ]
+    fields = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return labels, _as_features(model, fields)
 
 
 def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
@@ -67,15 +101,11 @@ def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
     kinds = "any file" if suffixes is None else f"files that end in {', '.join(suffixes)}"
     for path in files:
         if path.is_dir():
-            inside = sorted(
-                p
-                for p in path.iterdir()
-                if p.is_file() and not p.name.startswith(".") and _fits(p, suffixes)
-            )
+            inside = [path / name for name in files_below(path) if _fits(path / name, suffixes)]
             if not inside:
                 raise KerasdistError(
-                    f"There is nothing to read in the folder {str(path)!r}. Expected {kinds}, not "
-                    "in a subfolder. Name another folder, or the files."
+                    f"There is nothing to read in the folder {str(path)!r}. Expected {kinds}. Name "
+                    "another folder, or the files."
                 )
             found += inside
         elif not path.exists():

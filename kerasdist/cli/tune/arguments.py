@@ -15,7 +15,7 @@ from kerasdist.cli.settings import recipe_groups
 from kerasdist.cli.tune import space
 from kerasdist.cli.tune.space import Space, Value
 from kerasdist.errors import KerasdistError
-from kerasdist.recipes import recipe as recipes
+from kerasdist.recipes import places
 
 _PROG = "kerasdist tune"
 _NAME = re.compile(r"[\w.-]+")
@@ -115,7 +115,7 @@ class TuneOptions:
         own = {k: v for k, v in fit.settings.items() if k not in _MAY_DIFFER}
         found: dict[str, Any] = {"space": self.space.described(), **own, **options}
         if fit.recipe is not None:
-            found["recipe"] = recipes.find(fit.recipe)[0].name
+            found["recipe"] = places.find(fit.recipe).name
         else:
             found |= {"model": str(fit.model), **fit.model_arguments, "data": str(fit.data)}
         return found
@@ -126,13 +126,14 @@ def parse_tune(argv: Sequence[str]) -> TuneOptions:
     texts, rest = _searches(argv)
     fit = parse_fit(rest, _PROG, TUNE_OPTIONS)
     options: dict[str, Option] = dict(RUN_OPTIONS)
-    path = None
+    place = None
     if fit.recipe is not None:
-        path, groups = recipe_groups(fit.recipe, rest[1:], _PROG, TUNE_OPTIONS)
-        options |= groups[path.name]
+        place, groups = recipe_groups(fit.recipe, rest[1:], _PROG, TUNE_OPTIONS)
+        options |= groups[place.path.name]
     given = [f"--{name}" for name in _TUNE_ONLY]
     kept = without(rest, flags=[f"--{name}" for name in ("json", "quiet")], values=given)
-    name = fit.run["name"] or (path.name if path is not None else _class_name(fit))
+    name = fit.run["name"] or (place.name if place is not None else _class_name(fit))
+    path = None if place is None else place.path
     made = TuneOptions(fit, kept, options, space.find(path, options, texts), name)
     _check_space(made)
     return made

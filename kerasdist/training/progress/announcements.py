@@ -15,6 +15,8 @@ from kerasdist.runs.results import kept_models
 from kerasdist.training.progress.reporter import as_text
 
 _MOST_DEVICES = 4
+# Of the titles of `beginning`. What is said before it lines up with it.
+WIDTH = len("precision")
 
 
 def beginning(
@@ -43,7 +45,7 @@ def beginning(
         "devices": f"{_batch(len(devices), stream.batch_size)} ({_names(devices)})",
         "precision": model.dtype_policy.name,
     }
-    return _aligned(facts)
+    return aligned(facts)
 
 
 def _count(stream: Any) -> str:
@@ -104,7 +106,7 @@ def ending(
         there.append(f"{BEST_MODELS}/ (the {len(kept)} best)")
     facts["folder"] = f"{run}: {', '.join(there)}"
     following = _next(run, result)
-    lines = _aligned(facts | following)
+    lines = aligned(facts | following)
     first = len(lines) - len(following)
     lines[first:] = [_broken(line, width) for line in lines[first:]]
     if result.get("saved") == "weights":
@@ -139,6 +141,7 @@ def _broken(line: str, width: int | None) -> str:
     return " \\\n    ".join([first, *(f"--{option}" for option in options)])
 
 
-def _aligned(facts: Mapping[str, str]) -> list[str]:
-    width = max(map(len, facts))
+def aligned(facts: Mapping[str, str], least_width: int = 0) -> list[str]:
+    """A line per fact: its title, and in a second column its text."""
+    width = max(least_width, *map(len, facts))
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]

@@ -1,0 +1,113 @@
+"""Reads a CSV file row by row, and names the lines that do not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.csv_format import DELIMITERS, csv_format
+from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, Block
+
+# A longer field is a quote that is never closed. Python's own limit (131,072) is too short for
+# some texts.
+LONGEST_FIELD = 1 << 24
+
+
+class CsvFile:
+    """A CSV file: see `Source`.
+
+    Args:
+        path: The file.
+        has_header: Whether the first line has the names of the columns.
+        skip_bad: Leave out rows with too many or too few fields, instead of raising.
+    """
+
+    unit = "line"
+
+    def __init__(self, path: Path, *, has_header: bool = True, skip_bad: bool = False):
+        self.path, self._skip_bad = path, skip_bad
+        self._format = found = csv_format(path, has_header=has_header)
+        self.names = found.names
+        self.decimal_commas = found.delimiter != ","
+        self.num_skipped = 0
+        notes = []
+        if found.delimiter != ",":
+            notes.append(f"{DELIMITERS[found.delimiter]}s between the columns")
+        if found.encoding == "cp1252":
+            notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
+        self.notes = tuple(notes)
+
+    def __repr__(self) -> str:
+        return f"CsvFile({str(self.path)!r}, {self._format}, skip_bad={self._skip_bad})"
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows after the header. Blank lines are no rows."""
+        self.num_skipped = 0
+        rows: list[list[str]] = []
+        places: list[int] = []
+        for place, row in self._rows():
+            rows.append(row)
+            places.append(place)
+            if len(rows) == ROWS_OF_A_BLOCK:
+                yield _block(rows, places)
+                rows, places = [], []
+        if rows:
+            yield _block(rows, places)
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        width = len(self.names)
+        with self._reader() as reader:
+            end = reader.line_num
+            while True:
+                try:
+                    row = next(reader, None)
+                except csv.Error as error:
+                    raise self._broken(end + 1, f"cannot be read ({error})") from None
+                start, end = end + 1, reader.line_num
+                if row is None:
+                    return
+                if not row or (len(row) == 1 and not row[0].strip()):
+                    continue
+                if len(row) == width + 1 and not row[-1].strip():
+                    row = row[:-1]  # A delimiter at the end of the line.
+                if len(row) == width:
+                    yield start, row
+                elif self._skip_bad:
+                    self.num_skipped += 1
+                else:
+                    fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
+                    raise self._broken(start, f"has {fields}, but there are {width} columns")
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[Any]:
+        # What cannot be decoded was decided before: only a damaged UTF-16 file gets here.
+        with open(self.path, encoding=self._format.encoding, errors="replace", newline="") as file:
+            before = csv.field_size_limit(LONGEST_FIELD)
+            try:
+                reader = csv.reader(file, delimiter=self._format.delimiter)
+                if self._format.has_header:
+                    _skip_header(reader)
+                yield reader
+            finally:
+                csv.field_size_limit(before)
+
+    def _broken(self, line: int, found: str) -> KerasdistError:
+        return KerasdistError(
+            f"Line {line} of {str(self.path)!r} {found}. Expected a value for each column. Correct "
+            "the line (it may hold a quote that is not closed), or use `--skip-bad` to leave out "
+            "such lines."
+        )
+
+
+def _skip_header(reader: Any) -> None:
+    for row in reader:
+        if any(field.strip() for field in row):
+            return
+
+
+def _block(rows: list[list[str]], places: list[int]) -> Block:
+    return Block(tuple(zip(*rows, strict=True)), tuple(places))

@@ -1,0 +1,170 @@
+"""Finds out how a CSV file is written: its encoding, its delimiter and its header."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.source import unreadable
+
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_SAMPLE_BYTES = 1 << 18
+_SAMPLE_ROWS = 100
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written.
+
+    Attributes:
+        encoding: Python's name of the encoding.
+        delimiter: What separates the fields.
+        names: The names of the columns.
+        has_header: Whether the first line holds these names.
+    """
+
+    encoding: str
+    delimiter: str
+    names: tuple[str, ...]
+    has_header: bool
+
+
+def csv_format(path: Path, *, has_header: bool = True) -> CsvFormat:
+    """Looks at the start of a file. Refuses what is not a table, and says why."""
+    encoding = _encoding(path)
+    text = _start(path, encoding)
+    if not text.strip():
+        raise unreadable(path, "is empty", "a table", "Check how it was written")
+    delimiter, rows = _delimited(path, text)
+    if not has_header:
+        names = tuple(f"column_{i + 1}" for i in range(max(len(row) for row in rows)))
+        return CsvFormat(encoding, delimiter, names, has_header=False)
+    header, data = rows[0], rows[1:]
+    if data and all(len(row) == len(header) + 1 for row in data) and data[0][-1].strip():
+        header = ["", *header]  # As R writes row names: they have no name themselves.
+    names = _names(path, header)
+    if _is_data(names):
+        shown = ", ".join(repr(name) for name in names[:4])
+        raise KerasdistError(
+            f"The first line of {str(path)!r} holds values ({shown}), not names. Expected the "
+            "name of each column there. Add such a line, or use `--no-header`: the columns are "
+            "then called column_1, column_2 and so on."
+        )
+    return CsvFormat(encoding, delimiter, names, has_header=True)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 if the whole file is, else Windows-1252, which holds Latin-1."""
+    with open(path, "rb") as file:
+        start = file.read(1 << 16)
+        for mark, name in _MARKS.items():
+            if start.startswith(mark):
+                return name
+        if b"\0" in start:
+            raise unreadable(
+                path,
+                "is not text: it has bytes of value 0",
+                "a text file with one row per line",
+                "Save the table as CSV (or Parquet), and use that file",
+            )
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        block = start
+        try:
+            while block:
+                decoder.decode(block)
+                block = file.read(1 << 20)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8"
+
+
+def _start(path: Path, encoding: str) -> str:
+    """The first lines. Ends at the end of a line, if the file goes on."""
+    with open(path, encoding=encoding, errors="replace", newline="") as file:
+        text = file.read(_SAMPLE_BYTES)
+        return text + (file.readline() if len(text) == _SAMPLE_BYTES else "")
+
+
+def _delimited(path: Path, text: str) -> tuple[str, list[list[str]]]:
+    """The delimiter and the first rows. The best one cuts most rows into the header's fields."""
+    best, best_rank, best_rows = "", (0.0, 0), [[""]]
+    for delimiter in DELIMITERS:
+        rows = _rows(text, delimiter)
+        # A delimiter at the end of each line makes an empty last field.
+        counts = Counter(len(row) for row in rows)
+        width, _ = counts.most_common(1)[0]
+        agreeing = sum(len(row) == width for row in rows) / len(rows)
+        if width > 1 and len(rows[0]) > 1 and (agreeing, width) > best_rank:
+            best, best_rank, best_rows = delimiter, (agreeing, width), rows
+    if not best:
+        first = text.lstrip("\r\n").splitlines()[0][:60]
+        raise unreadable(
+            path,
+            f"has one column only: its first line is {first!r}",
+            f"columns between {', '.join(DELIMITERS.values())}s",
+            "Check how it was written, and save it with one of these delimiters",
+        )
+    return best, best_rows
+
+
+def _rows(text: str, delimiter: str) -> list[list[str]]:
+    rows = []
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            if any(field.strip() for field in row):
+                rows.append(row)
+            if len(rows) >= _SAMPLE_ROWS:
+                break
+    except csv.Error:
+        pass  # A field that is too long: reading the file names its line.
+    return rows or [[""]]
+
+
+def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
+    names = [name.strip() for name in header]
+    if len(names) > 1 and not names[-1]:
+        names = names[:-1]  # A delimiter at the end of the line.
+    empty = [i + 1 for i, name in enumerate(names) if not name]
+    if empty and empty != [1]:
+        raise unreadable(
+            path,
+            f"has no name for column {empty[-1]} in its first line",
+            "a name for each column",
+            "Write one there",
+        )
+    names = [name or "unnamed" for name in names]  # The index that pandas writes.
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise unreadable(
+            path,
+            f"has {names.count(twice[0])} columns with the name {twice[0]!r}",
+            "a different name for each column",
+            "Rename one of them",
+        )
+    return tuple(names)
+
+
+def _is_data(names: Sequence[str]) -> bool:
+    """Whether a first line looks like values: it has numbers, and they are not like 2019, 2020."""
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    whole = [int(name) for name in numbers if re.fullmatch(r"\d+", name)]
+    steps = {second - first for first, second in itertools.pairwise(whole)}
+    if len(whole) < len(numbers) or min(steps, default=1) < 1:
+        return True
+    is_counting = len(whole) > 1 and len(steps) == 1
+    return 2 * len(numbers) >= len(names) and not is_counting

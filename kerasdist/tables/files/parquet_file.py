@@ -1,0 +1,82 @@
+"""Reads a Parquet file batch by batch with pyarrow, an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, Block, unreadable
+
+
+class ParquetFile:
+    """A Parquet file: see `Source`. Values become text, as in a CSV file.
+
+    Args:
+        path: The file.
+    """
+
+    unit = "row"
+    decimal_commas = False
+    num_skipped = 0
+
+    def __init__(self, path: Path):
+        self.path = path
+        with self._opened() as file:
+            self.names = tuple(file.schema_arrow.names)
+        self.notes: tuple[str, ...] = ()
+        twice = [name for name in self.names if self.names.count(name) > 1]
+        if twice:
+            raise unreadable(
+                path,
+                f"has {self.names.count(twice[0])} columns with the name {twice[0]!r}",
+                "a different name for each column",
+                "Rename one of them",
+            )
+
+    def __repr__(self) -> str:
+        return f"ParquetFile({str(self.path)!r})"
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows. A column of lists or structures is refused by name."""
+        import pyarrow as pa
+
+        first = 1
+        with self._opened() as file:
+            for batch in file.iter_batches(batch_size=ROWS_OF_A_BLOCK):
+                columns = []
+                for name, column in zip(self.names, batch.columns, strict=True):
+                    try:
+                        texts = column.cast(pa.string()).to_pylist()
+                    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                        raise unreadable(
+                            self.path,
+                            f"has the column {name!r} of the type {column.type}",
+                            "numbers, strings, booleans or dates",
+                            "Remove the column, or turn it into one of these",
+                        ) from None
+                    columns.append(tuple("" if text is None else text for text in texts))
+                yield Block(tuple(columns), tuple(range(first, first + len(batch))))
+                first += len(batch)
+
+    def _opened(self) -> Any:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            raise KerasdistError(
+                f"The file {str(self.path)!r} needs the package pyarrow, which is not installed. "
+                "Expected the extra 'parquet'. Install it with `pip install 'kerasdist[parquet]'`, "
+                "or save the table as CSV."
+            ) from None
+        try:
+            return pyarrow.parquet.ParquetFile(self.path)
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise unreadable(
+                self.path,
+                f"cannot be read as Parquet: {reason.rstrip('.')}",
+                "a Parquet file",
+                "Write it again",
+            ) from None

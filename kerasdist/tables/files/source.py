@@ -1,0 +1,58 @@
+"""What a table is before its columns are understood: names, and blocks of rows as strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kerasdist.errors import KerasdistError
+
+ROWS_OF_A_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table, column by column.
+
+    Attributes:
+        columns: The values of each column as they are in the file; "" where there is none.
+        places: For each row the number of its line, or of its row, for messages.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    places: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Source(Protocol):
+    """A table that can be read again and again, block by block: memory holds one block.
+
+    Attributes:
+        path: The file or folder.
+        names: The names of the columns.
+        unit: What a place is: "line" or "row".
+        notes: What was found out about the file and is worth saying.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    unit: str
+    notes: tuple[str, ...]
+    decimal_commas: bool
+    """Whether a lone comma in a number is a decimal comma, and not a thousands separator."""
+
+    def blocks(self) -> Iterator[Block]: ...
+
+    @property
+    def num_skipped(self) -> int:
+        """How many bad rows the last pass left out."""
+        ...
+
+
+def unreadable(path: Path, found: str, expected: str, fix: str) -> KerasdistError:
+    """The error for a file that is not the table it should be."""
+    return KerasdistError(f"The file {str(path)!r} {found}. Expected {expected}. {fix}.")

@@ -1,0 +1,170 @@
+"""Looks at every value of a table once, and remembers little: what kinds of values a column has."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kerasdist.tables.files.source import Source
+from kerasdist.tables.values import (
+    BLANKS,
+    Style,
+    days,
+    is_missing,
+    is_unclear_date,
+    number,
+    styles_of,
+)
+
+# Of more different values, no column keeps a list.
+MOST_VALUES = 100_000
+_BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
+
+
+@dataclass
+class ColumnSurvey:
+    """What is known about a column after its rows were seen.
+
+    Attributes:
+        name: The column.
+        present: How many rows have a value.
+        missing: How many have none.
+        values: The different values and how often they come; cleared when there are too many.
+        is_many: Whether there are more different values than `MOST_VALUES`.
+        repeats: Whether some value comes twice.
+        numbers: How many values are numbers, in each style.
+        whole: How many values are whole numbers.
+        dates: How many are ISO dates.
+        unclear_dates: How many are dates in another form.
+        words: The number of words in all values.
+        lowest: The lowest number.
+        highest: The highest number.
+    """
+
+    name: str
+    present: int = 0
+    missing: int = 0
+    values: Counter[str] = field(default_factory=Counter)
+    is_many: bool = False
+    repeats: bool = False
+    numbers: Counter[Style] = field(default_factory=Counter)
+    whole: int = 0
+    dates: int = 0
+    unclear_dates: int = 0
+    words: int = 0
+    lowest: float = math.inf
+    highest: float = -math.inf
+
+    @property
+    def num_values(self) -> int:
+        """The number of different values, up to `MOST_VALUES`."""
+        return len(self.values)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether each row has another value."""
+        return self.present > 1 and not self.repeats
+
+    def add(self, values: Sequence[str]) -> None:
+        """Sees more rows."""
+        self.values.update(values)
+        if len(self.values) > MOST_VALUES:
+            self._analyse()
+            self.values.clear()
+            self.is_many = True
+
+    def finish(self) -> None:
+        """Must be called after the last row."""
+        self._analyse()
+        for value in [value for value in self.values if is_missing(value)]:
+            del self.values[value]
+        stripped: Counter[str] = Counter()
+        for value, count in self.values.items():
+            stripped[value.strip(BLANKS)] += count
+        self.values = stripped
+
+    def _analyse(self) -> None:
+        """Each different value once: most columns have few."""
+        there: dict[str, int] = {}
+        for value, count in self.values.items():
+            if is_missing(value):
+                self.missing += count
+            else:
+                there[value] = count
+        self.present += sum(there.values())
+        self.repeats |= len(there) < sum(there.values())
+        if not self._see_plain_numbers(there):
+            for value, count in there.items():
+                self._see(value, count)
+
+    def _see_plain_numbers(self, values: Mapping[str, int]) -> bool:
+        """Sees values that are all like 12 or 1.5, much faster; False if they are not."""
+        try:
+            found = list(map(float, values))
+        except ValueError:
+            return False
+        if not values or any("_" in value for value in values):  # Python takes 1_0 for 10.
+            return False
+        total = sum(values.values())
+        self.words += total
+        whole = 0
+        for value, count in zip(found, values.values(), strict=True):
+            whole += count if value.is_integer() else 0
+        self.whole += whole
+        self.numbers.update({"point": total, "thousands": total, "comma": whole})
+        finite = [value for value in found if math.isfinite(value)]
+        self.lowest = min(self.lowest, *finite, math.inf)
+        self.highest = max(self.highest, *finite, -math.inf)
+        return True
+
+    def _see(self, value: str, count: int) -> None:
+        self.words += count * len(value.split())
+        styles = styles_of(value)
+        self.numbers.update(dict.fromkeys(styles, count))
+        if styles:
+            found = number(value, min(styles, key=_PREFERRED.index))
+            if math.isfinite(found):
+                self.whole += count if found.is_integer() else 0
+                self.lowest, self.highest = min(self.lowest, found), max(self.highest, found)
+        elif not math.isnan(days(value)):
+            self.dates += count
+        elif is_unclear_date(value):
+            self.unclear_dates += count
+
+    def style(self, decimal_commas: bool) -> Style:
+        """The way in which most values are numbers."""
+        order: list[Style] = ["point", "comma", "thousands"]
+        if not decimal_commas:
+            order = ["point", "thousands", "comma"]
+        return max(order, key=lambda style: self.numbers[style])
+
+    def is_boolean(self) -> bool:
+        found = {value.lower() for value in self.values}
+        return not self.is_many and len(found) == 2 and found in _BOOLEANS
+
+
+_PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A table after one look: the number of its rows, and what its columns hold."""
+
+    rows: int
+    skipped: int
+    columns: dict[str, ColumnSurvey]
+
+
+def survey(source: Source) -> Survey:
+    """Reads a table once."""
+    columns = {name: ColumnSurvey(name) for name in source.names}
+    rows = 0
+    for block in source.blocks():
+        rows += len(block)
+        for column, values in zip(columns.values(), block.columns, strict=True):
+            column.add(values)
+    for column in columns.values():
+        column.finish()
+    return Survey(rows, source.num_skipped, columns)

@@ -1,0 +1,208 @@
+"""`Table`: a CSV or Parquet file as arrays for a model, with what was learnt about its columns."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasdist.errors import KerasdistError
+from kerasdist.recipes.own_data.splits import check_fraction
+from kerasdist.tables import wording
+from kerasdist.tables.files.opening import open_table
+from kerasdist.tables.files.source import Source
+from kerasdist.tables.hints import find_leaks, imbalance
+from kerasdist.tables.kinds import Choice, find_kinds
+from kerasdist.tables.learning import as_targets, encode, learn
+from kerasdist.tables.raw import Raw, read, read_again
+from kerasdist.tables.schema import Schema, Target, Task
+from kerasdist.tables.split import validation_rows
+from kerasdist.tables.survey import survey
+from kerasdist.tables.target import find_target, understand_target
+
+
+class Table:
+    """A table in a CSV or Parquet file, as arrays for a model.
+
+    The columns are understood by their values: numbers, categories, booleans, dates, texts. What
+    is learnt about them (medians, categories, words) comes from the training rows alone. Reading
+    does not import TensorFlow, and keeps four bytes per value or word in memory.
+
+    Args:
+        path: A file that ends in .csv, .tsv or .parquet.
+        target: The column to predict; may be left out if its name is evident, such as "label".
+        task: "classification" or "regression"; by default found by the target's values.
+        ignore: Columns to leave out.
+        numbers: Columns that are numbers, whatever they look like.
+        categories: Columns that are categories.
+        texts: Columns that are texts.
+        validation_split: The part of the rows that is for validation.
+        seed: Decides which rows.
+        header: Whether the first line of a CSV file has the names of the columns.
+        skip_bad: Leave out lines with too many or too few values, instead of raising.
+        schema: What was learnt before, from the `schema` of another table. Nothing is then learnt.
+
+    Example:
+        >>> import pathlib, tempfile, kerasdist
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "people.csv"
+        >>> rows = [f"{20 + i % 50},{'fm'[i % 2]},{'yn'[i % 2]}" for i in range(100)]
+        >>> _ = path.write_text("\\n".join(["age,sex,married", *rows]))
+        >>> table = kerasdist.Table(path, target="married")
+        >>> table.class_names, sorted(table.train[0])
+        (('n', 'y'), ['categories', 'numbers'])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        task: Task | None = None,
+        ignore: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        texts: Sequence[str] = (),
+        validation_split: float = 0.2,
+        seed: int = 0,
+        header: bool = True,
+        skip_bad: bool = False,
+        schema: Schema | Mapping[str, Any] | None = None,
+    ) -> None:
+        check_fraction(validation_split)
+        self.path = Path(path).expanduser()
+        self._has_header, self._skip_bad = header, skip_bad
+        self._split = (validation_split, seed)
+        self._source = self._open(self.path)
+        if schema is None:
+            choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
+            self.schema = self._learnt(target, task, choice)
+        else:
+            self.schema = schema if isinstance(schema, Schema) else Schema.from_json(schema)
+
+    def _open(self, path: Path) -> Source:
+        return open_table(path, has_header=self._has_header, skip_bad=self._skip_bad)
+
+    def _learnt(self, target: str | None, task: Task | None, choice: Choice) -> Schema:
+        source = self._source
+        found = survey(source)
+        if not found.rows:
+            raise KerasdistError(
+                f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
+                "Check how it was written."
+            )
+        wording.check_header(source, found)
+        name = find_target(found, target, str(self.path))
+        choice.check(source.names, name)
+        commas = source.decimal_commas
+        aim = understand_target(found.columns[name], task, decimal_commas=commas)
+        kinds = find_kinds(found, name, choice, decimal_commas=commas)
+        raw = read_again(source, kinds.columns, aim)
+        return learn(raw, kinds, aim, ~self._divided(raw, aim))
+
+    def _divided(self, raw: Raw, target: Target) -> np.ndarray:
+        """Which rows are for validation."""
+        labels = raw.target if target.task == "classification" else None
+        return validation_rows(raw.rows, labels, *self._split)
+
+    @functools.cached_property
+    def _raw(self) -> Raw:
+        return read_again(self._source, self.schema.columns, self.schema.target)
+
+    @functools.cached_property
+    def _is_validation(self) -> np.ndarray:
+        return self._divided(self._raw, self.schema.target)
+
+    @property
+    def task(self) -> Task:
+        """ "classification" or "regression"."""
+        return self.schema.target.task
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes in the order of their numbers; empty for regression."""
+        return self.schema.target.classes
+
+    @property
+    def num_train(self) -> int:
+        """The number of rows for training."""
+        return int((~self._is_validation).sum())
+
+    @functools.cached_property
+    def train(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The rows for training: `(arrays by name, targets)`."""
+        return self._part(~self._is_validation)
+
+    @functools.cached_property
+    def validation(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
+        """The rows for validation: `(arrays by name, targets)`; None if there are none."""
+        return self._part(self._is_validation) if self._is_validation.any() else None
+
+    @property
+    def test(self) -> None:
+        """None: a table has no rows for testing. Evaluate on another file."""
+        return None
+
+    @property
+    def all(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All rows: `(arrays by name, targets)`."""
+        return encode(self._raw, self.schema), as_targets(self._raw, self.schema)
+
+    def _part(self, rows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        raw = self._raw.take(rows)
+        return encode(raw, self.schema), as_targets(raw, self.schema)
+
+    def read(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+        """The arrays of another file with the same columns, in any order. It needs no target.
+
+        Args:
+            path: A file that ends in .csv, .tsv or .parquet.
+        """
+        source = self._open(Path(path).expanduser())
+        return encode(read(source, self.schema.columns, None), self.schema)
+
+    @staticmethod
+    def schema_of(content: Mapping[str, Any]) -> Schema:
+        """What was learnt, from the plain values that `schema.to_json()` gives.
+
+        Args:
+            content: Plain values, as in the settings of a run.
+        """
+        return Schema.from_json(content)
+
+    @staticmethod
+    def raw_inputs(content: Mapping[str, Any]) -> Any:
+        """The way from raw strings and numbers to the arrays in TensorFlow, a `tf.Module`.
+
+        Args:
+            content: What was learnt, as plain values.
+        """
+        from kerasdist.tables.raw_inputs import RawInputs
+
+        return RawInputs(Schema.from_json(content))
+
+    def describe(self) -> dict[str, str]:
+        """What was found, by topic: short texts for people."""
+        chosen, target = self._is_validation, self.schema.target
+        num_rows, num_validation = len(chosen), int(chosen.sum())
+        lines = wording.of_table(self._source, self.schema, self._raw)
+        lines["split"] = (
+            f"{num_rows - num_validation:,} rows to train on, {num_validation:,} to validate"
+        )
+        notes = [
+            f"{name} tells {target.name} exactly: leave it out with --ignore if it is not "
+            "known when you predict"
+            for name in find_leaks(self._raw, self.schema, ~chosen)
+        ]
+        if target.classes and self._raw.target is not None:
+            rows = np.bincount(self._raw.target, minlength=len(target.classes))
+            rare = imbalance(rows, target.classes)
+            notes += [rare] if rare else []
+        return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+
+    def __repr__(self) -> str:
+        lines = [f"{title}: {text}" for title, text in self.describe().items()]
+        return "\n".join([f"Table {str(self.path)!r}", *lines])

@@ -1,0 +1,129 @@
+"""Single values of a table: what is missing, and how text becomes numbers and dates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import date
+from typing import Literal
+
+# Compared in lower case, without blanks around them.
+MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "nil", "?", "-", "--")
+_MISSING = frozenset(MISSING)
+# What surrounds a value without being part of it. `tf.strings.strip` removes the same.
+BLANKS = " \t\n\v\f\r"
+
+# How numbers are written: 1234.5, 1234,5 (or 1.234,5), or 1,234.5.
+Style = Literal["point", "comma", "thousands"]
+_UNITS = "$€£¥%"
+_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+(e[-+]?\d+)?", re.IGNORECASE)
+_GROUPED = re.compile(r"[-+]?\d{1,3}(\.\d{3})+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_POINT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf(inity)?", re.IGNORECASE)
+
+# Dates are ISO only: nobody can tell whether 03/04/2024 is in March.
+DATE = r"(\d{4})-(\d\d)-(\d\d)([ T](\d\d):(\d\d)(:(\d\d)(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"
+_DATE = re.compile(DATE)
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def is_missing(value: str) -> bool:
+    """Whether a value says that there is none.
+
+    Example:
+        >>> [is_missing(value) for value in (" ", "NA", "?", "0", "nano")]
+        [True, True, True, False, False]
+    """
+    return value.strip(BLANKS).lower() in _MISSING
+
+
+def styles_of(value: str) -> frozenset[Style]:
+    """The ways of writing numbers in which a value is a number; empty if it is not one.
+
+    Example:
+        >>> sorted(styles_of("1,5")), sorted(styles_of("1,500")), sorted(styles_of("12%"))
+        (['comma'], ['comma', 'thousands'], ['comma', 'point', 'thousands'])
+        >>> sorted(styles_of("1.5")), sorted(styles_of("twelve"))
+        (['point', 'thousands'], [])
+    """
+    text = _bare(value)
+    found: set[Style] = set()
+    if _POINT.fullmatch(text):
+        found |= {"point", "thousands"}
+        if text.lstrip("+-").isdigit() or _GROUPED.fullmatch(text):
+            found.add("comma")
+    elif _COMMA.fullmatch(text) or _GROUPED.fullmatch(text):
+        found.add("comma")
+    if _THOUSANDS.fullmatch(text):
+        found.add("thousands")
+    return frozenset(found)
+
+
+def number(value: str, style: Style) -> float:
+    """A value as a number; NaN if it is missing or not a number.
+
+    Example:
+        >>> number("1,5", "comma"), number("$1,500", "thousands"), number("x", "point")
+        (1.5, 1500.0, nan)
+    """
+    text = _bare(value)
+    if style == "comma":
+        text = text.replace(".", "").replace(",", ".")
+    elif style == "thousands":
+        text = text.replace(",", "")
+    return float(text) if _POINT.fullmatch(text) else math.nan
+
+
+def numbers(values: Iterable[str], style: Style) -> list[float]:
+    """Many values as numbers: the plain way first, which is faster."""
+    values = list(values)
+    if style == "point":
+        try:
+            found = [math.nan if is_missing(value) else float(value) for value in values]
+        except ValueError:
+            pass
+        else:
+            if not any("_" in value for value in values):  # Python takes 1_000 for 1000.
+                return found
+    known: dict[str, float] = {}
+    return [known[v] if v in known else known.setdefault(v, number(v, style)) for v in values]
+
+
+def days(value: str) -> float:
+    """A date as days since 1970, with the time of the day as a part; NaN if it is not one.
+
+    Time zones are read over: a table hardly mixes them.
+
+    Example:
+        >>> days("1970-01-02"), days("1970-01-01 18:00"), days("yesterday")
+        (1.0, 0.75, nan)
+    """
+    match = _DATE.fullmatch(value.strip(BLANKS))
+    if match is None:
+        return math.nan
+    try:
+        whole = date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH
+    except ValueError:
+        return math.nan
+    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 8))
+    return whole + (hour * 3600 + minute * 60 + second) / 86400
+
+
+def is_unclear_date(value: str) -> bool:
+    """Whether a value is written like a date in a way that does not say which number the month is.
+
+    Example:
+        >>> is_unclear_date("03/04/2024"), is_unclear_date("2024-03-04")
+        (True, False)
+    """
+    return _OTHER_DATE.fullmatch(value.strip(BLANKS)) is not None
+
+
+_OTHER_DATE = re.compile(
+    r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T]\d{1,2}:\d\d.*)?|\d{4}/\d{1,2}/\d{1,2}.*"
+)
+
+
+def _bare(value: str) -> str:
+    return value.strip(BLANKS).strip(_UNITS).strip(BLANKS)

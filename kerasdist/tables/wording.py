@@ -1,0 +1,96 @@
+"""Says in a few lines what was found in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.source import Source
+from kerasdist.tables.raw import NO_CODE, Names, Raw
+from kerasdist.tables.schema import Column, Kind, Schema
+from kerasdist.tables.survey import Survey
+
+_TITLES: dict[Kind, str] = {
+    "number": "numbers",
+    "integer": "few numbers",
+    "boolean": "yes or no",
+    "category": "categories",
+    "date": "dates",
+    "text": "texts",
+}
+_MOST_NAMED = 12
+_MOST_CLASSES = 6
+
+
+def check_header(source: Source, found: Survey) -> None:
+    """Refuses a first line whose names come as values of their own columns: it is a row."""
+    among = [name for name, column in found.columns.items() if column.values.get(name, 0) > 0]
+    if len(among) >= 2 and 2 * len(among) >= len(source.names):
+        raise KerasdistError(
+            f"The first line of {str(source.path)!r} holds values "
+            f"({', '.join(repr(name) for name in among[:4])} come again in their columns), not "
+            "names. Expected the name of each column there. Add such a line, or use "
+            "`--no-header`: the columns are then called column_1, column_2 and so on."
+        )
+
+
+def of_table(source: Source, schema: Schema, raw: Raw) -> dict[str, str]:
+    """The lines about the file, the target and the columns, by title."""
+    lines = {"table": _of_file(source, raw), "target": _of_target(schema, raw)}
+    for kind, title in _TITLES.items():
+        if schema.of_kind(kind):
+            lines[title] = _named([_of_column(column, raw) for column in schema.of_kind(kind)])
+    if schema.num_words:
+        lines["words"] = (
+            f"{len(schema.vocabulary):,} that come twice or more; the first {schema.num_words} of "
+            "a text are read"
+        )
+    if schema.left_out:
+        reasons: dict[str, list[str]] = {}
+        for name, why in schema.left_out.items():
+            reasons.setdefault(why, []).append(name)
+        lines["left out"] = "; ".join(f"{_named(names)} ({why})" for why, names in reasons.items())
+    if schema.notes:
+        lines["notes"] = "; ".join(schema.notes)
+    return lines
+
+
+def _of_file(source: Source, raw: Raw) -> str:
+    text = f"{raw.rows:,} rows, {len(source.names)} columns"
+    more = list(source.notes)
+    if raw.skipped:
+        more.append(f"{raw.skipped:,} bad lines left out")
+    if raw.without_target:
+        more.append(f"{raw.without_target:,} rows without a target left out")
+    return f"{text} ({'; '.join(more)})" if more else text
+
+
+def _of_target(schema: Schema, raw: Raw) -> str:
+    target = schema.target
+    if raw.target is None or not len(raw.target):
+        return target.name
+    if target.task == "regression":
+        low, middle, high = (float(q) for q in np.quantile(raw.target, (0, 0.5, 1)))
+        return f"{target.name}, a number from {low:.6g} to {high:.6g}, median {middle:.6g}"
+    counts = np.bincount(raw.target, minlength=len(target.classes))
+    pairs = list(zip(target.classes, counts.tolist(), strict=True))
+    shown = ", ".join(f"{name} ({count:,})" for name, count in pairs[:_MOST_CLASSES])
+    more = f" and {len(pairs) - _MOST_CLASSES} more" if len(pairs) > _MOST_CLASSES else ""
+    return f"{target.name}, {len(pairs)} classes: {shown}{more}"
+
+
+def _of_column(column: Column, raw: Raw) -> str:
+    values, details = raw.columns.get(column.name), []
+    if column.kind == "category":
+        details.append(f"{len(column.values)} values")
+    if values is not None:
+        is_missing = values.codes == NO_CODE if isinstance(values, Names) else np.isnan(values)
+        details += [f"{is_missing.sum():,} missing"] if is_missing.any() else []
+    return f"{column.name} ({', '.join(details)})" if details else column.name
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

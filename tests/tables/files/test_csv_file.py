@@ -1,0 +1,162 @@
+import pytest
+
+from kerasdist import KerasdistError
+from kerasdist.tables.files.csv_file import CsvFile
+from kerasdist.tables.files.opening import open_table
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(content, **options):
+        path = tmp_path / "table.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return CsvFile(path, **options)
+
+    return write
+
+
+def rows(file):
+    return [row for block in file.blocks() for row in zip(*block.columns, strict=True)]
+
+
+def places(file):
+    return [place for block in file.blocks() for place in block.places]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(written, delimiter):
+    file = written(delimiter.join("abc") + "\n" + delimiter.join("123") + "\n")
+    assert file.names == ("a", "b", "c")
+    assert rows(file) == [("1", "2", "3")]
+
+
+def test_decimal_commas_between_semicolons_are_no_delimiters(written):
+    file = written("size;price\n1,5;2,25\n3,5;4,75\n")
+    assert file.names == ("size", "price")
+    assert rows(file)[0] == ("1,5", "2,25")
+    assert file.decimal_commas
+    assert file.notes == ("semicolons between the columns",)
+
+
+def test_quotes_hold_delimiters_quotes_and_lines(written):
+    file = written('a,b\n"x, ""y""","two\nlines"\n1,2\n')
+    assert rows(file) == [('x, "y"', "two\nlines"), ("1", "2")]
+    assert places(file) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("name,n\nZürich,1\n".encode("utf-8-sig"), "Zürich"),
+        ("name,n\nZürich,1\n".encode("latin-1"), "Zürich"),
+        ("name,n\nZürich,1\n".encode("utf-16"), "Zürich"),
+    ],
+)
+def test_the_encoding_is_found(written, content, expected):
+    file = written(content)
+    assert file.names == ("name", "n")
+    assert rows(file) == [(expected, "1")]
+
+
+def test_it_says_that_a_file_is_not_utf8(written):
+    assert "Latin-1" in written("name,n\nZürich,1\n".encode("latin-1")).notes[0]
+
+
+def test_latin1_after_the_first_megabyte_is_found(written):
+    content = b"name,n\n" + b"Bern,1\n" * 200_000 + "Zürich,2\n".encode("latin-1")
+    assert rows(written(content))[-1] == ("Zürich", "2")
+
+
+def test_blank_lines_and_delimiters_at_the_end_are_read_over(written):
+    file = written("a,b,\r\n\r\n1,2,\r\n  \r\n3,4,\r\n")
+    assert file.names == ("a", "b")
+    assert rows(file) == [("1", "2"), ("3", "4")]
+    assert places(file) == [3, 5]
+
+
+def test_row_names_without_a_name_are_a_column(written):
+    file = written('"a","b"\n"one",1,2\n"two",3,4\n')
+    assert file.names == ("unnamed", "a", "b")
+
+
+def test_many_rows_come_in_blocks(written):
+    file = written("a,b\n" + "1,2\n" * 10_000)
+    assert [len(block) for block in file.blocks()] == [4096, 4096, 1808]
+    assert len(rows(file)) == 10_000  # It can be read again.
+
+
+def test_a_row_of_another_length_is_named_by_its_line(written):
+    file = written("a,b\n1,2\n\n1,2,3\n")
+    with pytest.raises(KerasdistError, match=r"Line 4 of .* has 3 fields, but there are 2 columns"):
+        rows(file)
+    with pytest.raises(KerasdistError, match=r"Line 2 of .* has 1 field"):
+        rows(written("a,b\nx\n1,2\n"))
+
+
+def test_bad_rows_can_be_skipped(written):
+    file = written("a,b\n1,2\n1,2,3\nx\n3,4\n", skip_bad=True)
+    assert rows(file) == [("1", "2"), ("3", "4")]
+    assert file.num_skipped == 2
+
+
+def test_a_quote_that_is_never_closed_is_named(written):
+    with pytest.raises(KerasdistError, match=r"Line 3 of .*a quote that is not closed"):
+        rows(written('a,b\n1,2\n"x,2\n' + "1,2\n" * 10))
+
+
+def test_a_field_without_an_end_is_named(written, monkeypatch):
+    monkeypatch.setattr("kerasdist.tables.files.csv_file.LONGEST_FIELD", 100)
+    file = written('a,b\n1,2\n"' + "x" * 200 + '",2\n')
+    with pytest.raises(KerasdistError, match=r"Line 3 of .* cannot be read \(field larger"):
+        rows(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("just text\nmore text\n", "has one column only: its first line is 'just text'"),
+        (b"PK\x03\x04\0\0\0\0", "is not text"),
+        ("a,b,a\n1,2,3\n", "has 2 columns with the name 'a'"),
+        ("a,,c\n1,2,3\n", "has no name for column 2"),
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n", r"holds values \('5.1', '3.5', 'setosa'\)"),
+        ("150,4,setosa,versicolor\n5.1,3.5,1.4,0\n", "holds values"),
+    ],
+)
+def test_what_is_not_a_table_is_refused(written, content, message):
+    with pytest.raises(KerasdistError, match=message):
+        written(content)
+
+
+def test_numbers_that_count_are_names(written):
+    assert written("0,1,2,digit\n5,6,7,8\n").names == ("0", "1", "2", "digit")
+    assert written("country,2019,2020\nx,1,2\n").names == ("country", "2019", "2020")
+
+
+def test_a_table_without_a_header_numbers_its_columns(written):
+    file = written("5.1,3.5,setosa\n4.9,3.0,setosa\n", has_header=False)
+    assert file.names == ("column_1", "column_2", "column_3")
+    assert len(rows(file)) == 2
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(KerasdistError, match=r"table.xlsx.*ends in \.csv, \.tsv, \.parquet"):
+        open_table(tmp_path / "table.xlsx")
+    with pytest.raises(KerasdistError, match="does not exist"):
+        open_table(tmp_path / "table.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(KerasdistError, match="is a folder"):
+        open_table(tmp_path / "folder.csv")
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n")
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kerasdist.tables.files.opening.CsvFile", refuse)
+    with pytest.raises(KerasdistError, match="cannot be read: Permission denied"):
+        open_table(path)

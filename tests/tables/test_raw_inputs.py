@@ -1,0 +1,99 @@
+import csv
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasdist.tables.raw_inputs import RawInputs, words_of
+from kerasdist.tables.table import Table
+from kerasdist.tables.words import words_of as words_in_python
+
+TEXTS = [
+    "Don't panic: it's 42!",
+    "",
+    "  two   blanks\tand\ttabs\r\nlines ",
+    "ÄÖÜ äöü Straße ΣΊΣΥΦΟΣ İstanbul",
+    "日本語のテキスト, 漢字 and kana",
+    "हिन्दी में लिखा",
+    "a_b-c.d/e@f#g",
+    "emoji 😀 and ½ ² Ⅷ",
+    "‘quoted’ “words”…",
+    "x" * 50,
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_cut_into_words_as_in_python(text):
+    found = [word.decode() for word in words_of(tf.constant([text]))[0].numpy().tolist()]
+    assert found == words_in_python(text)
+
+
+HEADER = ["size in m²", "rooms", "sex", "married", "sold", "note", "town", "label"]
+TOWNS = ["Bern", "Zürich", "Genève", "?", ""]
+
+
+def row(i, random):
+    day = f"20{random.integers(10, 30)}-{random.integers(1, 13):02}-{random.integers(1, 29):02}"
+    sold = [day, f"{day} 12:30", f"{day}T23:59:01.5", ""][random.integers(0, 4)]
+    text = " ".join(random.choice(TEXTS, 3)).replace("\r\n", " ")
+    return [
+        ["", "n/a", f"{random.normal(100, 40):.2f}", "1e3"][random.integers(0, 4)],
+        ["", *"12345"][random.integers(0, 6)],
+        [" f", "m ", "m", "x"][random.integers(0, 4)],
+        ["yes", "no"][random.integers(0, 2)],
+        sold,
+        text,
+        TOWNS[random.integers(0, 5)],
+        ["a", "b"][i % 2],
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tables") / "mixed.csv"
+    random = np.random.default_rng(0)
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        writer.writerows(row(i, random) for i in range(300))
+        writer.writerow(["1e9", "2", "f", "no", "never", "", "?", "b"])
+        writer.writerow(["77", "99", "new", "no", "2024-02-30", "unseen words", "Nowhere", "a"])
+    return Table(path, target="label", texts=["note"], numbers=["size in m²"])
+
+
+def raw_values(table, inputs):
+    """What a client of the exported model sends: strings as they are in the file, and floats."""
+    with open(table.path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    sent = {}
+    for name, column in inputs.columns.items():
+        values = [row[column.name] for row in rows]
+        if inputs.inputs[name].dtype == tf.string:
+            sent[name] = tf.constant(values)
+        else:
+            sent[name] = tf.constant([float(v) if v not in ("", "n/a") else np.nan for v in values])
+    return sent
+
+
+def test_all_kinds_of_columns_become_the_arrays_of_numpy(table):
+    kinds = {column.name: column.kind for column in table.schema.columns}
+    assert kinds == {
+        "size in m²": "number",
+        "rooms": "integer",
+        "sex": "category",
+        "married": "boolean",
+        "sold": "date",
+        "note": "text",
+        "town": "category",
+    }
+    inputs = RawInputs(table.schema)
+    found = tf.function(inputs)(**raw_values(table, inputs))
+    expected = table.read(table.path)
+    assert set(found) == set(expected) == {"numbers", "categories", "words"}
+    np.testing.assert_array_equal(found["categories"], expected["categories"])
+    np.testing.assert_array_equal(found["words"], expected["words"])
+    np.testing.assert_allclose(found["numbers"], expected["numbers"], atol=1e-5)
+
+
+def test_inputs_have_names_that_signatures_allow(table):
+    assert next(iter(RawInputs(table.schema).inputs)) == "size_in_m_"

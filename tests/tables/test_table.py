@@ -1,0 +1,232 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasdist
+from kerasdist import KerasdistError, Table
+from kerasdist.tables import raw as raws
+from kerasdist.tables.schema import Schema
+
+
+def write(path, header, rows):
+    lines = [",".join(header), *(",".join(str(value) for value in row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def people(tmp_path):
+    """40 rows: the age is missing in every fourth, the town is rare in one."""
+    rows = [
+        [i, "" if i % 4 == 0 else i, "rare" if i == 7 else ["Bern", "Genf"][i % 2], "mf"[i % 2]]
+        for i in range(40)
+    ]
+    return write(tmp_path / "people.csv", ["id", "age", "town", "class"], rows)
+
+
+def test_missing_numbers_become_the_median_and_an_indicator(people):
+    table = Table(people, validation_split=0)
+    x, y = table.train
+    (age, _) = table.schema.columns
+    ages = [i for i in range(40) if i % 4]
+    assert age.centers == (np.median(ages),)
+    assert age.has_missing
+    assert x["numbers"].shape == (40, 2)
+    np.testing.assert_array_equal(x["numbers"][0], [0, 1])
+    assert x["numbers"][1, 1] == 0
+    assert table.class_names == ("f", "m")
+    assert y.tolist() == [1, 0] * 20
+    assert table.validation is None
+
+
+def test_large_numbers_are_bent_and_small_ones_are_not(tmp_path):
+    values = [*np.linspace(-1, 1, 99), 1e6]
+    path = write(tmp_path / "t.csv", ["x", "y"], [[v, "ab"[i % 2]] for i, v in enumerate(values)])
+    numbers = Table(path, validation_split=0).train[0]["numbers"][:, 0]
+    assert 2.9 < numbers[-1] <= 3
+    assert 1.0 < numbers[98] < 1.5
+
+
+def test_rare_new_and_missing_values_have_their_own_numbers(people, tmp_path):
+    table = Table(people, validation_split=0)
+    column = table.schema.columns[1]
+    assert column.values == ("Bern", "Genf")
+    assert table.train[0]["categories"][7].tolist() == [1]
+    other = write(tmp_path / "new.csv", ["town", "age"], [["Paris", 5], ["Genf", 6], ["?", 7]])
+    assert table.read(other)["categories"].tolist() == [[1], [3], [0]]
+
+
+def test_only_training_rows_are_learnt_from(tmp_path):
+    path = write(
+        tmp_path / "t.csv",
+        ["x", "note", "y"],
+        [[i + 0.5, f"word{i} word{i} and more words", "ab"[i % 2]] for i in range(100)],
+    )
+    table = Table(path, texts=["note"])
+    chosen = np.flatnonzero(table._is_validation)
+    train = [i for i in range(100) if i not in chosen]
+    assert table.schema.columns[0].centers == (np.median(train) + 0.5,)
+    assert not {f"word{i}" for i in chosen} & set(table.schema.vocabulary)
+    assert {f"word{i}" for i in train} < set(table.schema.vocabulary)
+    assert table.num_train == 80
+
+
+def test_validation_and_training_rows_are_all_rows(people):
+    table = Table(people)
+    parts = [part[0]["numbers"] for part in (table.train, table.validation)]
+    together = np.concatenate(parts)
+    assert sorted(map(tuple, together)) == sorted(map(tuple, table.all[0]["numbers"]))
+    assert table.test is None
+
+
+def test_a_table_with_a_schema_learns_nothing(people, monkeypatch):
+    table = Table(people)
+    monkeypatch.setattr("kerasdist.tables.table.survey", lambda source: 1 / 0)
+    monkeypatch.setattr(raws, "_last", None)
+    again = Table(people, schema=table.schema.to_json())
+    assert again.schema == table.schema == Schema.from_json(table.schema.to_json())
+    for one, two in zip(table.train, again.train, strict=True):
+        assert str(one) == str(two)
+    assert again.describe() == table.describe()
+
+
+def test_an_unchanged_file_is_read_once(people, monkeypatch):
+    table = Table(people)
+    monkeypatch.setattr(raws, "read", lambda *args: 1 / 0)
+    assert Table(people, schema=table.schema).num_train == 32
+    people.write_text(people.read_text() + "40,40,Bern,m\n")
+    with pytest.raises(ZeroDivisionError):
+        _ = Table(people, schema=table.schema).num_train
+
+
+def test_another_file_may_have_another_order_and_no_target(people, tmp_path):
+    table = Table(people, validation_split=0)
+    rows = [["x", "Genf" if i % 2 else "Bern", "" if i % 4 == 0 else i] for i in range(40)]
+    other = write(tmp_path / "new.csv", ["more", "town", "age"], rows)
+    found = table.read(other)
+    np.testing.assert_array_equal(found["numbers"], table.train[0]["numbers"])
+
+
+def test_a_missing_column_is_named(people, tmp_path):
+    other = write(tmp_path / "new.csv", ["town", "Age"], [["Bern", 1]])
+    with pytest.raises(KerasdistError, match=r"no column 'age'.*'age', 'town'.*mean 'Age'"):
+        Table(people).read(other)
+
+
+def test_rows_without_a_target_are_left_out_and_counted(people):
+    people.write_text(people.read_text() + "40,40,Bern,\n41,41,Bern,?\n")
+    table = Table(people)
+    assert len(table.all[1]) == 40
+    assert "2 rows without a target left out" in table.describe()["table"]
+
+
+def test_a_new_class_is_named_with_its_line(people, tmp_path):
+    table = Table(people)
+    other = tmp_path / "other.csv"
+    other.write_text("age,town,class\n1,Bern,m\n2,Bern,x\n")
+    with pytest.raises(KerasdistError, match=r"'class' is 'x' in line 3.*'f', 'm'"):
+        _ = Table(other, schema=table.schema).all
+
+
+def test_regression_keeps_the_units_of_the_target(tmp_path):
+    path = write(
+        tmp_path / "t.csv", ["x", "price"], [[i + 0.5, 1000 + 0.5 * i * i] for i in range(50)]
+    )
+    table = Table(path, target="price", validation_split=0)
+    assert table.task == "regression"
+    assert table.class_names == ()
+    assert table.train[1].shape == (50, 1)
+    assert table.train[1][3, 0] == 1004.5
+    assert table.schema.target.center == pytest.approx(table.train[1].mean())
+    assert table.schema.target.scale == pytest.approx(table.train[1].std())
+
+
+def test_decimal_commas_and_thousands(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"{i},5;1.{i:03};{'ab'[i % 2]}" for i in range(100, 150)]
+    path.write_text("\n".join(["x;big;y", "1.234,5;1.000,5;a", *lines]))
+    table = Table(path)
+    assert [column.style for column in table.schema.columns] == ["comma", "comma"]
+    path.write_text("\n".join(["x,y", *(f'"1,{i:03}.5",{"ab"[i % 2]}' for i in range(50))]))
+    table = Table(path, validation_split=0)
+    assert table.schema.columns[0].style == "thousands"
+    assert 1000 < table.schema.columns[0].centers[0] < 1100
+
+
+def test_dates_become_numbers(tmp_path):
+    days = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(60)]
+    path = write(tmp_path / "t.csv", ["day", "y"], [[d, "ab"[i % 2]] for i, d in enumerate(days)])
+    assert Table(path).train[0]["numbers"].shape[1] == 5
+
+
+def test_it_says_what_was_found(people):
+    people.write_text(people.read_text() + "1,2\n")
+    with pytest.raises(KerasdistError, match="Line 42"):
+        Table(people)
+    lines = Table(people, skip_bad=True).describe()
+    assert (
+        lines
+        == {
+            "table": "40 rows, 4 columns (1 bad lines left out)",
+            "target": "class, 2 classes: f (20), m (20)",
+            "numbers": "age (10 missing)",
+            "categories": "town (2 values)",
+            "left out": "id (another number in each row)",
+            "split": "32 rows to train on, 8 to validate",
+            "careful": lines["careful"],
+        }
+        or "careful" not in lines
+    )
+
+
+def test_a_column_that_tells_the_target_is_told(tmp_path):
+    rows = [[i * i % 7, ["no", "yes"][i % 2], i % 2] for i in range(50)]
+    path = write(tmp_path / "t.csv", ["x", "alive", "survived"], rows)
+    assert "alive tells survived exactly" in Table(path).describe()["careful"]
+    rows = [[i * i % 7, 2.54 * i + 1.27, i + 0.5] for i in range(50)]
+    path = write(tmp_path / "t.csv", ["x", "cm", "inches"], rows)
+    assert "cm tells inches" in Table(path, target="inches").describe()["careful"]
+
+
+def test_a_rare_class_is_told(tmp_path):
+    rows = [[i * i % 13, "yes" if i < 3 else "no"] for i in range(100)]
+    path = write(tmp_path / "t.csv", ["x", "y"], rows)
+    careful = Table(path).describe()["careful"]
+    assert careful == "'yes' is rare (3 of 100); always answering 'no' would be right in 97.0%"
+
+
+def test_a_table_without_rows_is_refused(tmp_path):
+    path = write(tmp_path / "t.csv", ["x", "y"], [])
+    with pytest.raises(KerasdistError, match="no rows"):
+        Table(path)
+
+
+def test_names_that_come_again_as_values_are_no_names(tmp_path):
+    rows = [["red", "round"], ["green", "long"]] * 10
+    path = write(tmp_path / "t.csv", ["red", "round"], rows)
+    with pytest.raises(KerasdistError, match=r"'red', 'round' come again in their columns"):
+        Table(path)
+    assert Table(path, header=False, target="column_2").class_names == ("long", "round")
+
+
+def test_a_wrong_share_is_refused(people):
+    with pytest.raises(KerasdistError, match=r"`validation_split=1\.5`"):
+        Table(people, validation_split=1.5)
+
+
+def test_looking_imports_no_tensorflow(people):
+    script = (
+        f"import sys, kerasdist; table = kerasdist.Table({str(people)!r}); table.train; "
+        "print(table); assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(Path(kerasdist.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "target: class, 2 classes" in done.stdout
