@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
+    from kerasdist.model_files.initial_weights import load_weights
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.losses import SmoothedCrossentropy
@@ -37,6 +38,7 @@ _HOMES = {
     "disable": "programs.switch",
     "is_chief": "programs.chief",
     "load": "model_files.loading",
+    "load_weights": "model_files.initial_weights",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
     "read_provider": "data.forms.providers",
@@ -72,6 +74,7 @@ __all__ = [
     "list_devices",
     "load",
     "load_recipe",
+    "load_weights",
     "logical_cpus",
     "optimizer",
     "predict",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
 
+from kerasdist.model_files.tf_checkpoints.mapping import MapLike, read_map
 from kerasdist.models import pure
 from kerasdist.models.precision import check_policy
 from kerasdist.models.value_checks import AllowNan
@@ -45,13 +46,23 @@ class ModelSource:
     model: ModelLike
     precision: str | None = None
     init_from: PathLike | None = None
+    init_map: Mapping[str, str | None] | None = None
+    init_averages: bool = False
 
     @classmethod
     def checked(
-        cls, model: ModelLike, precision: str | None, init_from: PathLike | None
+        cls,
+        model: ModelLike,
+        precision: str | None,
+        init_from: PathLike | None,
+        *,
+        init_map: MapLike | None = None,
+        init_averages: bool = False,
     ) -> ModelSource:
         check_policy(precision)
-        return cls(model, precision, init_from)
+        arguments.check_initial(init_from, init_map=init_map, init_averages=init_averages)
+        mapping = None if init_map is None else read_map(init_map)
+        return cls(model, precision, init_from, mapping, init_averages)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import keras
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
-from kerasdist.model_files.weights import load_into
+from kerasdist.model_files.initial_weights import load_weights
 from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.precision import check_precision
@@ -80,7 +80,12 @@ def prepare(
         checker = replace(checker, whole_batch_loss=True)
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
-        report = load_into(model, source.init_from, strict=False)
+        report = load_weights(
+            model,
+            source.init_from,
+            init_map=source.init_map,
+            init_averages=source.init_averages,
+        )
         options.watching.reporter.say(report.summary())
     reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
     synchronizes = step.sync_batch_norm or data.findings.synchronizes

@@ -40,6 +40,7 @@ from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
+_INITIAL = ("init_from", "init_map", "init_averages")
 _KEEPING = ("resume", "save_every", "keep", "monitor")
 _WATCHING = ("log_every", "profile", "log_placement")
 
@@ -103,9 +104,11 @@ class _Fit:
         """The options of a run. A worker without the folder knows only that the chief has one."""
         path = Path() if folder is None else folder.path
         options = self._options
-        init_from, keeping = options["init_from"], self._chosen(_KEEPING)
+        keeping = self._chosen(_KEEPING)
         return TrainingOptions(
-            source=ModelSource.checked(self._job.build_model, options["precision"], init_from),
+            source=ModelSource.checked(
+                self._job.build_model, options["precision"], **self._chosen(_INITIAL)
+            ),
             data=self._data,
             plan=self._plan(options["steps"]),
             step=StepOptions.checked(on_nan=options["on_nan"], **self._chosen(_STEP)),

@@ -40,6 +40,7 @@ from kerasdist.models.pure.introspection import (
     wants_batches,
 )
 from kerasdist.models.pure.patches import patched
+from kerasdist.models.pure.places import Place, automatic_name, places
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
 from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.steps.running import (
@@ -95,6 +96,7 @@ __all__ = [
     "Joined",
     "NotBuiltError",
     "Parts",
+    "Place",
     "Shard",
     "Stepped",
     "Tensors",
@@ -103,6 +105,7 @@ __all__ = [
     "adopted",
     "all_layers",
     "apply_gradients",
+    "automatic_name",
     "build",
     "build_optimizer",
     "build_step",
@@ -135,6 +138,7 @@ __all__ = [
     "own_parts",
     "parts",
     "patched",
+    "places",
     "predict",
     "preprocesses",
     "python_step",
