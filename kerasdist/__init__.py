@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kerasdist.models.losses import SmoothedCrossentropy
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
+    from kerasdist.models.optimizers.layer_rates import layer_rates
     from kerasdist.models.optimizers.schedules import schedule
     from kerasdist.programs.chief import is_chief
     from kerasdist.programs.switch import disable, enable
@@ -48,6 +49,7 @@ _HOMES = {
     "Model": "models.contract",
     "OptimizerConfig": "models.optimizers.config",
     "count_steps": "models.optimizers.config",
+    "layer_rates": "models.optimizers.layer_rates",
     "optimizer": "models.optimizers.factory",
     "schedule": "models.optimizers.schedules",
     "Recipe": "recipes.recipe",
@@ -71,6 +73,7 @@ __all__ = [
     "evaluate",
     "fit",
     "is_chief",
+    "layer_rates",
     "list_devices",
     "load",
     "load_recipe",

@@ -5,6 +5,7 @@ fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
 from kerasdist.models.pure.building import build, build_optimizer
+from kerasdist.models.pure.decay import FactoredDecay, remade
 from kerasdist.models.pure.forward import (
     Forward,
     apply_gradients,
@@ -90,6 +91,7 @@ __all__ = [
     "Call",
     "Draws",
     "EpochLines",
+    "FactoredDecay",
     "Forward",
     "Gradients",
     "InPlace",
@@ -142,6 +144,7 @@ __all__ = [
     "predict",
     "preprocesses",
     "python_step",
+    "remade",
     "repeated_rows",
     "rows_like",
     "run_optimizer",
