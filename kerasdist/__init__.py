@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
+    from kerasdist.data.folders.image_folder import ImageFolder
+    from kerasdist.data.folders.image_reader import ImageReader
+    from kerasdist.data.folders.sound_folder import SoundFolder
+    from kerasdist.data.folders.sound_reader import SoundReader
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.model_files.initial_weights import load_weights
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
+    from kerasdist.models.log_mel import LogMel
     from kerasdist.models.losses import SmoothedCrossentropy
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
@@ -44,6 +49,11 @@ _HOMES = {
     "logical_cpus": "devices.names",
     "read_provider": "data.forms.providers",
     "Sequences": "data.forms.sequences",
+    "ImageFolder": "data.folders.image_folder",
+    "ImageReader": "data.folders.image_reader",
+    "SoundFolder": "data.folders.sound_folder",
+    "SoundReader": "data.folders.sound_reader",
+    "LogMel": "models.log_mel",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",
@@ -58,14 +68,19 @@ _HOMES = {
 
 __all__ = [
     "DivergedError",
+    "ImageFolder",
+    "ImageReader",
     "InexactLossError",
     "KerasdistError",
+    "LogMel",
     "Model",
     "OptimizerConfig",
     "PublicData",
     "Recipe",
     "Sequences",
     "SmoothedCrossentropy",
+    "SoundFolder",
+    "SoundReader",
     "__version__",
     "count_steps",
     "disable",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kerasdist
+from kerasdist.recipes import places
 from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.importing import import_part
 
@@ -98,8 +99,8 @@ def test_public_names_have_examples_that_run(name, tmp_path, monkeypatch):
     assert run_examples(getattr(kerasdist, name), name) > 0
 
 
-@pytest.mark.parametrize("part", recipes.PARTS)
-@pytest.mark.parametrize("recipe", recipes.bundled().values(), ids=lambda path: path.name)
+@pytest.mark.parametrize("part", places.PARTS)
+@pytest.mark.parametrize("recipe", places.bundled().values(), ids=lambda path: path.name)
 def test_recipes_have_examples_that_run(recipe, part):
     module = import_part(recipe, part)
     names = {"Config": recipes.config_class(recipe)}

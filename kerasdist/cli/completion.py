@@ -19,7 +19,7 @@ from kerasdist.cli.parser import Option, Options, choices
 from kerasdist.cli.settings import recipe_groups
 from kerasdist.cli.shells import SCRIPTS
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.recipes import recipe, scaffold
+from kerasdist.recipes import places
 from kerasdist.runs.file_names import CONFIG
 
 _PROG = "kerasdist completion SHELL"
@@ -84,7 +84,7 @@ def _values(flag: str, option: Option) -> list[str]:
     if flag == "--devices":
         return ["auto", "cpu", "cpu:2", "1", "2"]
     if flag == "--template":
-        return list(scaffold.templates())
+        return list(places.templates())
     return list(choices(option))
 
 
@@ -113,7 +113,7 @@ def _with_settings(command: str, options: Options) -> _OptionsFor:
 
 def _recipes() -> list[str]:
     here = sorted(Path().glob("recipes/*/config.py"))
-    return [*recipe.bundled(), *(str(path.parent) for path in here)]
+    return [*places.bundled(), *(str(path.parent) for path in here)]
 
 
 def _scripts() -> list[str]:

@@ -11,8 +11,10 @@ from kerasdist.cli.options import BENCH_OPTIONS, OUTPUT_OPTIONS, RUN_OPTIONS, VE
 from kerasdist.cli.parser import Options, parse
 from kerasdist.cli.settings import ONLY_RECIPES, class_options, recipe_groups
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes import places
 from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.class_file import ClassFile
+from kerasdist.recipes.own_data.kinds import described
 
 # When a run's config.json is trained again, these options do not come from it.
 _NOT_REPEATED = ("run_dir", "resume", "dry_run", "profile", "log_placement")
@@ -66,21 +68,21 @@ def parse_fit(
         raise KerasdistError(
             f"The recipe is missing{before}. Expected `{prog} RECIPE [options]`, or `{prog} "
             f"{_CLASSES}`. Name a recipe first: a folder, or one that comes with kerasdist "
-            f"({', '.join(recipes.bundled())})."
+            f"({', '.join(places.bundled())})."
         )
     recipe, rest = argv[0], argv[1:]
-    saved = recipes.saved_config(recipe) or {}
+    saved = places.saved_config(recipe) or {}
     repeated = {k: v for k, v in saved.get("options", {}).items() if k not in _NOT_REPEATED}
     options = {
         k: dataclasses.replace(v, default=repeated.get(k, v.default)) for k, v in options.items()
     }
     if "model" in saved:
         return _parse_classes(rest, f"{prog} {recipe}", options, saved)
-    path, groups = recipe_groups(recipe, rest, prog, options)
-    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(path))
-    settings = values[path.name]
-    # Runs the recipe's own checks, before TensorFlow is imported.
-    recipes.load_recipe(path, **settings)
+    place, groups = recipe_groups(recipe, rest, prog, options)
+    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(place.path))
+    # Runs the recipe's own checks and looks at its data, before TensorFlow is imported.
+    loaded = recipes.load_from(place, **values[place.path.name])
+    settings = recipes.settings_of(loaded.config)
     shared = {k: v for k, v in settings.items() if k in RUN_OPTIONS}
     return FitOptions(recipe, {**values["run"], **shared, **values["output"]}, settings)
 
@@ -94,8 +96,9 @@ def _overview() -> str:
         "RECIPE is one of:",
         "  a folder with config.py, data.py and model.py",
         "  a run's folder or its config.json: trains the same again",
+        f"  a folder with one folder of {described()} per class (docs/your-own-data.md)",
         "  a recipe that comes with kerasdist:",
-        *(f"    {name}: {recipes.summary(path)}" for name, path in recipes.bundled().items()),
+        *(f"    {name}: {recipes.summary(path)}" for name, path in places.bundled().items()),
         f"  nothing, with {_CLASSES}",
         "",
         "The settings of a recipe are options too. RECIPE --help lists them.",

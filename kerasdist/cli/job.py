@@ -16,7 +16,8 @@ from kerasdist.devices.names import expected_gpus, resolve_names
 from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.class_file import ClassFile
-from kerasdist.recipes.recipe import Recipe, bundled, load_recipe
+from kerasdist.recipes.places import reference_to
+from kerasdist.recipes.recipe import Recipe, load_recipe
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.file_names import CONFIG
 
@@ -77,8 +78,9 @@ class Job:
         options = self._options
         config: dict[str, Any] = {"kerasdist": __version__}
         if self.recipe is not None:
-            is_bundled = bundled().get(self.name) == self.recipe.path
-            config["recipe"] = self.name if is_bundled else str(self.recipe.path)
+            config["recipe"] = reference_to(self.recipe.path)
+            if self.name != self.recipe.path.name:
+                config["name"] = self.name
             config["settings"] = options.settings
         else:
             config["model"] = str(options.model)

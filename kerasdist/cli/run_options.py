@@ -16,7 +16,7 @@ from kerasdist.cli.parser import Option, Options
 from kerasdist.errors import KerasdistError
 from kerasdist.model_files import export_target
 from kerasdist.recipes.class_file import REQUIRED
-from kerasdist.runs.catalog import check_finished, check_run
+from kerasdist.runs.catalog import check_finished, check_run, read_config
 
 _WHICH = Option(
     Literal["best", "last", "final"],
@@ -25,7 +25,14 @@ _WHICH = Option(
 )
 EVALUATE_OPTIONS: Options = {
     "which": _WHICH,
-    "split": Option(Literal["train", "validation"], "validation", "train or validation"),
+    "split": Option(
+        Literal["train", "validation", "test", "all"],
+        "validation",
+        "train or validation; of a folder of your own also test, or all files",
+    ),
+    "data_dir": Option(
+        str | None, None, "the folder with the data, if it was moved, or one with other data"
+    ),
     "steps": count_option(None, "batches to read; all by default"),
     "tta": Option(
         bool, False, "evaluate again with test-time augmentation, if the recipe has views"
@@ -57,7 +64,21 @@ EXPORT_OPTIONS: Options = {
 def parse_evaluate(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """`kerasdist evaluate RUN [options]`."""
     run, _, values = _parse_run(EVALUATE_OPTIONS, argv, "evaluate")
-    return _checked(run, values), values
+    run = _checked(run, values)
+    if values["data_dir"] is not None:
+        _check_data_dir(run, values["data_dir"])
+    return run, values
+
+
+def _check_data_dir(run: Path, data_dir: str) -> None:
+    """Refuses `--data-dir` for a run whose recipe reads no folder."""
+    settings = (read_config(run) or {}).get("settings", {})
+    if "data_dir" not in settings:
+        raise KerasdistError(
+            f"Received `--data-dir {data_dir}` for the run {str(run)!r}, whose data is not a "
+            "folder. Expected the run of a recipe with the setting `data_dir`. Leave the option "
+            "out."
+        )
 
 
 def parse_predict(argv: list[str]) -> tuple[Path, list[Path], dict[str, Any]]:

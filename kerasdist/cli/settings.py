@@ -11,8 +11,10 @@ from typing import Any
 from kerasdist.cli.options import OUTPUT_OPTIONS, RUN_OPTIONS
 from kerasdist.cli.parser import Option, Options
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes import places
 from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.class_file import REQUIRED, ClassFile
+from kerasdist.recipes.places import Place
 
 # Nothing reads these without a recipe, and a recipe that reads them has them as settings.
 ONLY_RECIPES = ("data_dir", "source")
@@ -20,7 +22,7 @@ ONLY_RECIPES = ("data_dir", "source")
 
 def recipe_groups(
     recipe: str, argv: list[str], prog: str, options: Options
-) -> tuple[Path, dict[str, Options]]:
+) -> tuple[Place, dict[str, Options]]:
     """Finds a recipe and groups the options: its settings, the command's and the output's.
 
     Args:
@@ -29,7 +31,8 @@ def recipe_groups(
         prog: The command, for error messages.
         options: The command's options.
     """
-    path, saved = recipes.find(recipe)
+    place = places.find(recipe)
+    path, saved = place.path, place.settings
     chosen = _value_given(argv, "--preset")
     if chosen is not None and chosen != saved.get("preset", chosen):
         raise KerasdistError(
@@ -40,10 +43,19 @@ def recipe_groups(
     given = {} if chosen is None else {"preset": chosen}
     settings = _settings(path, {**recipes.preset(path, {**saved, **given}), **saved})
     for name in {*settings} & {*options}:
-        if settings[name].default is None:  # The recipe leaves it to the command.
+        # None: the recipe leaves it to the command, or to the data.
+        if settings[name].default is None and not _is_from_data(path, name):
             settings[name] = dataclasses.replace(settings[name], default=options[name].default)
     others = {k: v for k, v in options.items() if k not in settings and k not in ONLY_RECIPES}
-    return path, {path.name: settings, "run": others, "output": OUTPUT_OPTIONS}
+    if place.is_data:
+        del settings["data_dir"]  # It was named already.
+    return place, {path.name: settings, "run": others, "output": OUTPUT_OPTIONS}
+
+
+def _is_from_data(path: Path, name: str) -> bool:
+    """Whether `learn` of a recipe chooses a setting that is not given."""
+    fields = {field.name: field for field in dataclasses.fields(recipes.config_class(path))}
+    return bool(fields[name].metadata.get(recipes.FROM_DATA))
 
 
 def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
@@ -55,6 +67,8 @@ def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
     hints = typing.get_type_hints(kind)
     options = {}
     for field in dataclasses.fields(kind):
+        if field.metadata.get(recipes.LEARNT):
+            continue
         default = recipes.default_of(field)
         if field.name in saved:
             default = recipes.like_default(saved[field.name], default)
@@ -64,6 +78,9 @@ def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
             kind=hints[field.name],
             default=REQUIRED if default is dataclasses.MISSING else default,
             meaning=field.metadata.get("help", template.meaning),
+            hint="(default: from the data)"
+            if field.metadata.get(recipes.FROM_DATA) and default is None
+            else template.hint,
         )
     return options
 

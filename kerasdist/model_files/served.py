@@ -29,12 +29,15 @@ class Served:
         inputs: `tf.TensorSpec`s with names and an open batch size.
         args: The structure of the model's positional arguments, with a leaf per input.
         output_names: The names of the flat outputs.
+        files: Computes what is told of files from their bytes, a string tensor `[n]`; None if the
+            recipe cannot decode them in a graph.
     """
 
     model: keras.Model
     inputs: tuple[tf.TensorSpec, ...]
     args: Any
     output_names: tuple[str, ...]
+    files: Callable[[tf.Tensor], dict[str, tf.Tensor]] | None = None
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Arranges tensors in the order of the inputs as arguments of the model."""

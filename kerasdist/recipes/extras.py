@@ -1,9 +1,13 @@
 """Reads the optional parts of a recipe's data.py, for `evaluate` and `predict`.
 
-- `CLASS_NAMES`: the name of each class.
+- `CLASS_NAMES`: the name of each class; or a setting `class_names` that was learnt from the data.
+- `describe(config)`: what was found in the data, as a dict of short texts by title.
 - `build_groups(config, split)`: for each kind of group, the name of each example's group.
 - `read_examples(config, paths)`: reads files as the model's features, one example per file.
 - `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
+- `decode_files(config, contents)`: reads files as the model's features in a TensorFlow graph, from
+  their bytes. An exported SavedModel has it.
+- `describe_input(config)`: what a program must give to an exported model, in words.
 - `build_views(config)`: returns a function that makes a list of views of the model's features, for
   test-time augmentation.
 """
@@ -11,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +30,8 @@ def _part(recipe: Recipe | None, name: str) -> Any:
 
 
 def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
-    names = _part(recipe, "CLASS_NAMES")
+    learnt = getattr(None if recipe is None else recipe.config, "class_names", None)
+    names = learnt or _part(recipe, "CLASS_NAMES")
     if names is None:
         return None
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
@@ -34,6 +40,14 @@ def class_names(recipe: Recipe | None) -> tuple[str, ...] | None:
             "strings, one per class. Correct it."
         )
     return tuple(names)
+
+
+def description(recipe: Recipe | None) -> dict[str, str]:
+    """What the recipe found in its data, to say before the training; nothing if it does not."""
+    describe = _part(recipe, "describe")
+    if recipe is None or describe is None:
+        return {}
+    return {str(title): str(text) for title, text in describe(recipe.config).items()}
 
 
 def groups(recipe: Recipe | None, split: str) -> dict[str, np.ndarray]:
@@ -58,6 +72,20 @@ def views(recipe: Recipe | None) -> Callable[[Any], list[Any]]:
             "`build_views(config)` in its data.py. Leave out `--tta`, or write this function."
         )
     return build(recipe.config)
+
+
+def file_decoder(recipe: Recipe | None) -> Callable[[Any], Mapping[str, Any]] | None:
+    """A function of the bytes of files that makes the model's features; None without one."""
+    decode = _part(recipe, "decode_files")
+    if recipe is None or decode is None:
+        return None
+    return partial(decode, recipe.config)
+
+
+def input_in_words(recipe: Recipe | None) -> str | None:
+    """What a program must give to an exported model, if the recipe says so."""
+    describe = _part(recipe, "describe_input")
+    return None if recipe is None or describe is None else str(describe(recipe.config))
 
 
 def suffixes(recipe: Recipe | None) -> tuple[str, ...] | None:

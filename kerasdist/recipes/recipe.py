@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
 import os
 import typing
 from collections.abc import Callable, Mapping
@@ -14,14 +13,17 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.recipes.importing import forget_if_edited, import_part
+from kerasdist.recipes.importing import import_part
+from kerasdist.recipes.places import Place, find
 
 if TYPE_CHECKING:
     import keras
 
-PARTS = ("config", "data", "model")
-# The folder of the package `kerasdist`.
-PACKAGE = Path(__file__).resolve().parents[1]
+# In the metadata of a field of `Config`: the setting is what `learn(config)` found in the data. It
+# is saved with a run, but it is not an option.
+LEARNT = "learnt"
+# If an option of this kind is not given, `learn` chooses it.
+FROM_DATA = "from_data"
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,10 @@ class Recipe:
 def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
     """Loads a recipe from a folder, by the name of a bundled recipe, or from a run's config.json.
 
+    For a path with data (see docs/your-own-data.md) this is the recipe for data of its kind.
+
     Args:
-        recipe: A folder, a name such as "cifar10", or the `config.json` of a run.
+        recipe: A folder, a name such as "cifar10", the `config.json` of a run, or data.
         **settings: Settings that differ from the recipe's defaults.
 
     Returns:
@@ -104,7 +108,12 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
         >>> recipe.build_data("train")["image"].shape
         (20, 32, 32, 3)
     """
-    path, saved = find(recipe)
+    return load_from(find(recipe), **settings)
+
+
+def load_from(place: Place, **settings: Any) -> Recipe:
+    """Loads the recipe of a place that was found. See `load_recipe`."""
+    path, saved = place.path, place.settings
     fields = {field.name: field for field in dataclasses.fields(config_class(path))}
     for name in (*saved, *settings):
         if name not in fields:
@@ -123,7 +132,31 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
                 f"Received no `{name}` for the recipe {path.name!r}. Expected a value, because it "
                 "has no default. Add it."
             )
-    return Recipe(path.name, path, config_class(path)(**settings))
+    config = config_class(path)(**settings)
+    return Recipe(place.name, path, _with_learnt(path, config, settings))
+
+
+def _with_learnt(path: Path, config: Any, given: Mapping[str, Any]) -> Any:
+    """The settings with what `learn(config)` of config.py finds in the data.
+
+    `learn` returns a dict of settings. A run has saved them: then nothing is learnt.
+    """
+    learn = getattr(import_part(path, "config"), "learn", None)
+    learnt = {f.name for f in dataclasses.fields(config) if f.metadata.get(LEARNT)}
+    if learn is None or learnt & set(given):
+        return config
+    found = learn(config)
+    if not isinstance(found, Mapping) or not learnt <= set(found):
+        raise KerasdistError(
+            f"Received {found!r} from `learn` of the recipe {path.name!r}. Expected a dict with "
+            f"{', '.join(sorted(learnt)) or 'settings'}. Correct it in config.py."
+        )
+    return dataclasses.replace(config, **found)
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """All settings by name, with those that were learnt."""
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def preset(path: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -179,16 +212,6 @@ def like_default(value: Any, default: Any) -> Any:
     return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
 
 
-def bundled(inside: str = "bundled", beside: str = "recipes") -> dict[str, Path]:
-    """The folders of the bundled recipes, by name. `scaffold` finds the templates with it, too."""
-    # A wheel has them inside the package, a checkout beside it.
-    for folder in (PACKAGE / inside, PACKAGE.parent / beside):
-        found = {p.parent.name: p.parent for p in sorted(folder.glob("*/config.py"))}
-        if found:
-            return found
-    return {}
-
-
 def summary(path: Path) -> str:
     """What a recipe is: the first line of the docstring of model.py, which is not imported."""
     try:
@@ -196,58 +219,6 @@ def summary(path: Path) -> str:
     except (SyntaxError, UnicodeDecodeError):
         return ""
     return (docstring or "").split("\n")[0]
-
-
-def find(recipe: str | os.PathLike[str]) -> tuple[Path, Mapping[str, Any]]:
-    """The folder of a recipe, and the settings that a run saved, if `recipe` is a run."""
-    saved = saved_config(recipe)
-    if saved is not None:
-        if "recipe" not in saved:
-            raise KerasdistError(
-                f"Received {str(recipe)!r}, the run of a model and a provider. Expected a recipe "
-                "or the run of a recipe. Use `kerasdist fit` for this run."
-            )
-        folder, _ = find(saved["recipe"])
-        return folder, saved["settings"]
-    path, known = Path(recipe).expanduser(), bundled()
-    missing = [f"{part}.py" for part in PARTS if not (path / f"{part}.py").is_file()]
-    if path.is_dir() and not missing:
-        forget_if_edited(path.resolve())
-        return path.resolve(), {}
-    # A folder with the name of a bundled recipe may hold something else, for example its data.
-    if str(recipe) in known and len(missing) == len(PARTS):
-        return known[str(recipe)], {}
-    if path.is_dir():
-        raise KerasdistError(
-            f"Received the recipe folder {str(recipe)!r} without {', '.join(missing)}. "
-            "Expected config.py, data.py and model.py. Add what is missing."
-        )
-    raise KerasdistError(
-        f"Received the recipe {str(recipe)!r}. Expected a folder with config.py, data.py and "
-        f"model.py, a run's config.json, or one of the bundled recipes: "
-        f"{', '.join(known) or 'none'}.{closest(path.name, known)} Check the name."
-    )
-
-
-def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The config.json of a run, if `recipe` is that file or the run's folder, else None."""
-    path = Path(recipe).expanduser()
-    if path.is_dir() and not (path / "config.py").is_file():
-        path /= "config.json"
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    try:
-        saved = json.loads(path.read_text())
-        if "model" in saved:
-            _ = saved["model_arguments"], saved["data"], saved["data_arguments"]
-        else:
-            _ = saved["recipe"], saved["settings"]
-    except (ValueError, KeyError, TypeError):
-        raise KerasdistError(
-            f"Received {str(path)!r}, which is not the config.json of a run. Expected the fields "
-            "'recipe' and 'settings'. Use a config.json that `kerasdist fit` wrote."
-        ) from None
-    return saved
 
 
 def config_class(path: Path) -> type:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.recipes.recipe import bundled
+from kerasdist.recipes.places import Place, templates
+from kerasdist.recipes.recipe import FROM_DATA, config_class, load_from, settings_of
 
 README = """\
 # {name}
@@ -16,21 +19,24 @@ README = """\
     kerasdist fit {folder} --help               # all settings
     python -m pytest {folder}
 
-- `data.py`: your classes (`CLASS_NAMES`) and how their files are read. Delete the code that makes
-  examples when you have your own data.
-- `model.py`: the network. `features` and `targets` name the fields of the data that it reads.
+- `config.py`: the settings. Each of them is an option of `kerasdist fit`. `learn` finds those that
+  come from the data.
+- `data.py`: how files are read and changed. Delete the code that makes examples when you have
+  your own data.
+- `model.py`: the network.
 - `callbacks.py`, if you add it: `build_callbacks(config)` returns a list of Keras callbacks.
-- `config.py`: the settings. Each of them is an option of `kerasdist fit`.
 """
 
 
-def templates() -> dict[str, Path]:
-    """The folders of the templates, by name."""
-    return bundled("templates", "templates")
+def create(folder: Path, template: str, data: Path | None = None) -> list[Path]:
+    """Writes a new recipe into a new folder, and returns its files.
 
-
-def create(folder: Path, template: str) -> list[Path]:
-    """Writes a new recipe into a new folder, and returns its files."""
+    Args:
+        folder: The new folder.
+        template: The template.
+        data: What the recipe trains on, unless `--data-dir` says otherwise. Then this path, and
+            the settings that `learn` chooses, are the defaults of the new recipe's settings.
+    """
     known = templates()
     if template not in known:
         raise KerasdistError(
@@ -54,8 +60,24 @@ def create(folder: Path, template: str) -> list[Path]:
         )
         for path in sorted(known[template].glob("*.py"))
     }
+    if data is not None:
+        contents["config.py"] = _with_defaults(contents["config.py"], known[template], data)
     contents["README.md"] = README.format(name=folder.name, folder=folder)
     folder.mkdir(parents=True)
     for name, content in contents.items():
         (folder / name).write_text(content)
     return [folder / name for name in contents]
+
+
+def _with_defaults(config: str, template: Path, data: Path) -> str:
+    """The text of a config.py with defaults for the data at a path, in the place of None."""
+    place = Place(template, data.name, {"data_dir": os.path.abspath(data)})
+    found = settings_of(load_from(place).config)
+    fields = dataclasses.fields(config_class(template))
+    for name in ["data_dir", *(f.name for f in fields if f.metadata.get(FROM_DATA))]:
+        if found[name] is not None:
+            start = re.search(rf"\n    {name}: [^=]*= field\(\s*default=(?=None\b)", config)
+            if start is not None:
+                rest = config[start.end() :].removeprefix("None")
+                config = f"{config[: start.end()]}{found[name]!r}{rest}"
+    return config

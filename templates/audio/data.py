@@ -2,112 +2,97 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
 
-# Your classes. Each is the name of a folder in --data-dir.
-CLASS_NAMES = ("falling", "rising", "steady")
-EXAMPLE_SUFFIXES = (".wav",)
-# Every tenth file is for validation.
-VALIDATION_EVERY = 10
-NUM_MADE = {"train": 600, "validation": 200}
+from .config import MADE_CLASSES, NUM_MADE, open_folder
+
+EXAMPLE_SUFFIXES = (".wav", ".wave")
 
 
-def build_data(config, split: str) -> kerasdist.Sequences:
-    """The sounds of "train" or "validation" as frames, with their lengths and labels."""
+def build_data(config, split: str):
+    """`(sound, label)` by index: the sounds of "train", "validation" or "test"."""
+    if config.data_dir is not None:
+        return getattr(open_folder(config), split)
+    if split not in NUM_MADE:
+        raise KerasdistError(
+            f"Received the split {split!r}, but sounds are made for {', '.join(NUM_MADE)} only. "
+            "Expected one of these. Name your sounds with `--data-dir`."
+        )
+    return make(NUM_MADE[split], reader(config), split)
+
+
+def find_source(config) -> str:
+    """Where the data comes from."""
+    return "synthetic" if config.data_dir is None else "files"
+
+
+def describe(config) -> dict[str, str]:
+    """What was found in the data, to say before the training."""
     if config.data_dir is None:
-        sounds, labels = make(NUM_MADE[split], config.rate, split)
-    else:
-        paths, labels = find_files(config, split)
-        sounds = [read_sound(path, config.rate) for path in paths]
-    frames = [log_mel(sound, config) for sound in sounds]
-    return kerasdist.Sequences({"frames": frames, "label": np.array(labels)})
+        return {"found": f"no --data-dir: {', '.join(MADE_CLASSES)} tones are made"}
+    found = open_folder(config).describe()
+    return {**found, "augment": "moved in time, noise"} if config.augment else found
 
 
-def num_examples(config) -> int:
-    """The number of training sounds, which the learning rate schedule needs."""
-    return NUM_MADE["train"] if config.data_dir is None else len(find_files(config, "train")[0])
-
-
-def find_files(config, split: str) -> tuple[list[Path], list[int]]:
-    """The files of a split and their classes."""
-    paths, labels = [], []
-    for label, name in enumerate(CLASS_NAMES):
-        folder = Path(config.data_dir).expanduser() / name
-        found = sorted(p for p in folder.glob("*") if p.suffix.lower() in EXAMPLE_SUFFIXES)
-        validation = found[::VALIDATION_EVERY]
-        chosen = validation if split == "validation" else sorted({*found} - {*validation})
-        if not chosen:
-            raise KerasdistError(
-                f"Received `data_dir` {config.data_dir!r}, whose folder {name!r} has no file for "
-                f"the {split} data. Expected one folder of files per class. Correct `data_dir`, or "
-                "`CLASS_NAMES` in data.py."
-            )
-        paths += chosen
-        labels += [label] * len(chosen)
-    return paths, labels
+def reader(config) -> kerasdist.SoundReader:
+    """How files are read."""
+    return kerasdist.SoundReader(config.rate, config.seconds)
 
 
 def build_augment(config):
     """Changes the training sounds at random. All randomness comes from `seed`."""
+    if not config.augment:
+        return None
 
     def augment(batch, seed):
-        # Silence four bands.
-        num = tf.shape(batch["frames"])[0]
-        first = tf.random.stateless_uniform((num, 1), seed, 0, config.mels, tf.int32)
-        band = tf.range(config.mels)[None]
-        heard = (band < first) | (band >= first + 4)
-        return {**batch, "frames": batch["frames"] * tf.cast(heard, tf.float32)[:, None]}
+        sounds, label = batch
+        num, length = tf.shape(sounds)[0], tf.shape(sounds)[1]
+        numbers = tf.random.stateless_uniform((num, 2), seed)
+        # Move each sound by up to a tenth; zeros come in at its start or end.
+        moved = tf.cast((0.2 * numbers[:, :1] - 0.1) * tf.cast(length, tf.float32), tf.int32)
+        place = tf.range(length)[None] + moved
+        is_inside = (place >= 0) & (place < length)
+        sounds = tf.gather(sounds, tf.clip_by_value(place, 0, length - 1), axis=1, batch_dims=1)
+        sounds *= tf.cast(is_inside, tf.float32)
+        loudness = tf.reduce_max(tf.abs(sounds), axis=1, keepdims=True)
+        noise = tf.random.stateless_normal(tf.shape(sounds), seed)
+        return sounds + 0.02 * numbers[:, 1:] * loudness * noise, label
 
     return augment
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
     """Reads WAV files as the network gets them, for `kerasdist predict`."""
-    frames = [log_mel(read_sound(path, config.rate), config) for path in paths]
-    lengths = np.array([len(clip) for clip in frames], np.int32)
-    padded = [np.pad(clip, ((0, lengths.max() - len(clip)), (0, 0))) for clip in frames]
-    return {"frames": np.stack(padded), "length": lengths}
+    return {"samples": np.stack([reader(config).read(path) for path in paths])}
 
 
-def read_sound(path, rate: int) -> np.ndarray:
-    """Reads the samples of a WAV file with one channel."""
-    samples, found = tf.audio.decode_wav(tf.io.read_file(str(path)))
-    if int(found) != rate or samples.shape[1] != 1 or not samples.shape[0]:
-        raise KerasdistError(
-            f"Received the file {str(path)!r} with {samples.shape[1]} channels of "
-            f"{samples.shape[0]} samples, {int(found)} per second. Expected one channel, {rate} "
-            "per second. Convert the file, or set `rate`."
-        )
-    return samples[:, 0].numpy()
+def decode_files(config, contents) -> dict[str, tf.Tensor]:
+    """The same in the graph of an exported model, from the bytes of files."""
+    return {"samples": reader(config).decode(contents)}
 
 
-def log_mel(samples: np.ndarray, config) -> np.ndarray:
-    """Turns a sound into frames of 25 ms every 10 ms, with mean 0 and deviation 1."""
-    length, step = config.rate // 40, config.rate // 100
-    spectrum = tf.abs(tf.signal.stft(tf.constant(samples), length, step, pad_end=True))
-    bands = tf.signal.linear_to_mel_weight_matrix(
-        config.mels, spectrum.shape[-1], config.rate, 60.0, 0.48 * config.rate
+def describe_input(config) -> str:
+    """What a program must give to an exported model."""
+    return (
+        f"samples from -1 to 1, mono, {config.rate:,} per second: {reader(config).length:,} of "
+        "them, cut or filled up with zeros at the end; the model does the rest"
     )
-    frames = np.log(spectrum.numpy() ** 2 @ bands.numpy() + 1e-6)
-    return ((frames - frames.mean()) / (frames.std() + 1e-3)).astype(np.float32)
 
 
-def make(num_sounds: int, rate: int, split: str) -> tuple[list[np.ndarray], list[int]]:
+def make(num_sounds: int, reader, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Makes tones that fall, rise or stay, with random length, pitch and noise."""
     random = np.random.default_rng(0 if split == "train" else 1)
-    sounds, labels = [], []
-    for _ in range(num_sounds):
-        label = int(random.integers(0, len(CLASS_NAMES)))
-        place = np.linspace(0, 1, int(random.uniform(0.2, 0.5) * rate))
+    labels = random.integers(0, len(MADE_CLASSES), num_sounds)
+    sounds = np.zeros((num_sounds, reader.length), np.float32)
+    for sound, label in zip(sounds, labels, strict=True):
+        length = int(random.uniform(0.4, 1) * reader.length)
+        place = np.linspace(0, 1, length)
         change = {"falling": 2 - place, "rising": 1 + place, "steady": 0 * place + 1.5}
-        pitch = random.uniform(300, 600) * change[CLASS_NAMES[label]]
-        tone = np.sin(2 * np.pi * np.cumsum(pitch) / rate)
-        sounds.append((tone + random.normal(0, 0.1, len(place))).astype(np.float32) / 4)
-        labels.append(label)
+        pitch = random.uniform(300, 600) * change[MADE_CLASSES[label]]
+        tone = np.sin(2 * np.pi * np.cumsum(pitch) / reader.rate)
+        sound[:length] = (tone + random.normal(0, 0.1, length)) / 4
     return sounds, labels

@@ -1,19 +1,19 @@
-"""A recurrent network over frames of sound."""
+"""A small convolutional network over the frequencies of a sound."""
 
 from __future__ import annotations
 
 import keras
-from keras import ops
 
 import kerasdist
 
-from .data import CLASS_NAMES, num_examples
 
-
-def build_model(config) -> kerasdist.Model:
+def build_model(config) -> keras.Model:
     """The untrained network, compiled."""
-    model = Network(config.units)
-    steps = kerasdist.count_steps(num_examples(config), config.batch_size, config.epochs, None)
+    length = kerasdist.SoundReader(config.rate, config.seconds).length
+    samples = keras.Input((length,), name="samples")
+    logits = keras.layers.Dense(len(config.class_names), dtype="float32", name="logits")
+    model = keras.Model(samples, logits(features(config, samples)), name="sounds")
+    steps = kerasdist.count_steps(config.num_train, config.batch_size, config.epochs)
     model.compile(
         optimizer=kerasdist.optimizer(config, total_steps=steps),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -22,23 +22,19 @@ def build_model(config) -> kerasdist.Model:
     return model
 
 
-@keras.saving.register_keras_serializable("audio")
-class Network(kerasdist.Model):
-    """A bidirectional GRU. The mask keeps it from reading the padding of a batch."""
-
-    features = ("frames", "length")
-    targets = "label"
-
-    def __init__(self, units: int = 32, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.recurrent = keras.layers.Bidirectional(keras.layers.GRU(units))
-        self.logits = keras.layers.Dense(len(CLASS_NAMES), dtype="float32")
-
-    def call(self, frames, length, training=False):
-        number = ops.cumsum(ops.ones_like(frames[:, :, 0], dtype="int32"), axis=1)
-        mask = number <= ops.cast(length, "int32")[:, None]
-        return self.logits(self.recurrent(frames, mask=mask, training=training))
-
-    def get_config(self):
-        return super().get_config() | {"units": self.units}
+def features(config, samples):
+    """Convolutions over time and frequency, then the mean and the maximum over both."""
+    layers = keras.layers
+    outputs = kerasdist.LogMel(config.rate, config.mels)(samples)
+    outputs = layers.Reshape((*outputs.shape[1:], 1))(outputs)
+    for factor, strides in ((1, (2, 1)), (2, 1), (4, 1)):  # Time is halved at once.
+        outputs = layers.Conv2D(
+            factor * config.width, 3, strides=strides, padding="same", use_bias=False
+        )(outputs)
+        outputs = layers.BatchNormalization(momentum=0.9)(outputs)
+        outputs = layers.ReLU()(outputs)
+        outputs = layers.MaxPooling2D(padding="same")(outputs)
+    outputs = layers.Concatenate()(
+        [layers.GlobalAveragePooling2D()(outputs), layers.GlobalMaxPooling2D()(outputs)]
+    )
+    return layers.Dropout(config.dropout)(outputs)

@@ -2,79 +2,94 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
+import kerasdist
 from kerasdist import KerasdistError
 
-# Your classes. Each is the name of a folder in --data-dir.
-CLASS_NAMES = ("bar", "disc", "ring")
-EXAMPLE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
-# Every tenth file is for validation.
-VALIDATION_EVERY = 10
-NUM_DRAWN = {"train": 600, "validation": 200}
+from .config import DRAWN_CLASSES, NUM_DRAWN, open_folder
+
+EXAMPLE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
-def build_data(config, split: str) -> dict[str, np.ndarray]:
-    """The images and labels of "train" or "validation"."""
+def build_data(config, split: str):
+    """`(image, label)` by index: the images of "train", "validation" or "test"."""
+    if config.data_dir is not None:
+        return getattr(open_folder(config), split)
+    if split not in NUM_DRAWN:
+        raise KerasdistError(
+            f"Received the split {split!r}, but images are drawn for {', '.join(NUM_DRAWN)} only. "
+            "Expected one of these. Name your images with `--data-dir`."
+        )
+    return draw(NUM_DRAWN[split], config.shape, split)
+
+
+def find_source(config) -> str:
+    """Where the data comes from."""
+    return "synthetic" if config.data_dir is None else "files"
+
+
+def describe(config) -> dict[str, str]:
+    """What was found in the data, to say before the training."""
     if config.data_dir is None:
-        return draw(NUM_DRAWN[split], config.image_size, split)
-    paths, labels = find_files(config, split)
-    return {**read_examples(config, paths), "label": np.array(labels)}
-
-
-def num_examples(config) -> int:
-    """The number of training images, which the learning rate schedule needs."""
-    return NUM_DRAWN["train"] if config.data_dir is None else len(find_files(config, "train")[0])
-
-
-def find_files(config, split: str) -> tuple[list[Path], list[int]]:
-    """The files of a split and their classes."""
-    paths, labels = [], []
-    for label, name in enumerate(CLASS_NAMES):
-        folder = Path(config.data_dir).expanduser() / name
-        found = sorted(p for p in folder.glob("*") if p.suffix.lower() in EXAMPLE_SUFFIXES)
-        validation = found[::VALIDATION_EVERY]
-        chosen = validation if split == "validation" else sorted({*found} - {*validation})
-        if not chosen:
-            raise KerasdistError(
-                f"Received `data_dir` {config.data_dir!r}, whose folder {name!r} has no file for "
-                f"the {split} data. Expected one folder of files per class. Correct `data_dir`, or "
-                "`CLASS_NAMES` in data.py."
-            )
-        paths += chosen
-        labels += [label] * len(chosen)
-    return paths, labels
+        return {"found": f"no --data-dir: images of {', '.join(DRAWN_CLASSES)} are drawn"}
+    found = open_folder(config).describe()
+    changes = "shifts, zoom and brightness" + (", left and right swapped" if config.flip else "")
+    return {**found, "augment": changes} if config.augment else found
 
 
 def build_augment(config):
     """Changes the training images at random. All randomness comes from `seed`."""
+    if not config.augment:
+        return None
+    height, width = config.shape
 
     def augment(batch, seed):
-        flipped = tf.image.stateless_random_flip_left_right(batch["image"], seed)
-        return {**batch, "image": flipped}
+        images, label = batch
+        images = tf.cast(images, tf.float32)
+        if config.flip:
+            images = tf.image.stateless_random_flip_left_right(images, seed)
+        num = tf.shape(images)[0]
+        # Cut a box with 85% of each side or more, anywhere, and resize it.
+        numbers = tf.random.stateless_uniform((num, 4), seed)
+        side = 0.85 + 0.15 * numbers[:, :1]
+        corner = numbers[:, 1:3] * (1 - side)
+        boxes = tf.concat([corner, corner + side], axis=1)
+        images = tf.image.crop_and_resize(images, boxes, tf.range(num), (height, width))
+        images *= 0.8 + 0.4 * numbers[:, 3, None, None, None]
+        return tf.cast(tf.clip_by_value(tf.round(images), 0, 255), tf.uint8), label
 
     return augment
 
 
 def read_examples(config, paths) -> dict[str, np.ndarray]:
-    """Reads image files as the network gets them, also for `kerasdist predict`."""
-    images = []
-    for path in paths:
-        image = tf.io.decode_image(tf.io.read_file(str(path)), channels=3, expand_animations=False)
-        image = tf.image.resize(image, (config.image_size, config.image_size), antialias=True)
-        images.append(tf.cast(tf.round(image), tf.uint8).numpy())
-    return {"image": np.stack(images)}
+    """Reads image files as the network gets them, for `kerasdist predict`."""
+    reader = kerasdist.ImageReader(config.shape)
+    return {"image": np.stack([reader.read(path) for path in paths])}
 
 
-def draw(num_images: int, size: int, split: str) -> dict[str, np.ndarray]:
+def decode_files(config, contents) -> dict[str, tf.Tensor]:
+    """The same in the graph of an exported model, from the bytes of files."""
+    return {"image": kerasdist.ImageReader(config.shape).decode(contents)}
+
+
+def describe_input(config) -> str:
+    """What a program must give to an exported model."""
+    height, width = config.shape
+    return (
+        f"RGB images as bytes (0 to 255), resized to {width} x {height} (width x height); the "
+        "model does the rest"
+    )
+
+
+def draw(num_images: int, shape: tuple[int, int], split: str) -> tuple[np.ndarray, np.ndarray]:
     """Draws bars, discs and rings at random places, in random colours, with noise."""
     random = np.random.default_rng(0 if split == "train" else 1)
-    labels = random.integers(0, len(CLASS_NAMES), num_images)
-    y, x = np.mgrid[:size, :size] / size
-    images = np.empty((num_images, size, size, 3), np.uint8)
+    labels = random.integers(0, len(DRAWN_CLASSES), num_images)
+    height, width = shape
+    y, x = np.mgrid[:height, :width] / np.reshape(shape, (2, 1, 1))
+    images = np.empty((num_images, height, width, 3), np.uint8)
     for image, label in zip(images, labels, strict=True):
         centre_y, centre_x = random.uniform(0.35, 0.65, 2)
         radius = random.uniform(0.2, 0.3)
@@ -83,8 +98,8 @@ def draw(num_images: int, size: int, split: str) -> dict[str, np.ndarray]:
             "bar": (np.abs(x - centre_x) < 0.08) & (np.abs(y - centre_y) < radius),
             "disc": distance < radius,
             "ring": np.abs(distance - radius) < 0.06,
-        }[CLASS_NAMES[label]]
+        }[DRAWN_CLASSES[label]]
         ground, colour = random.uniform(0, 90, 3), random.uniform(140, 255, 3)
         picture = np.where(inside[..., None], colour, ground)
         image[:] = np.clip(picture + random.normal(0, 20, image.shape), 0, 255)
-    return {"image": images, "label": labels}
+    return images, labels

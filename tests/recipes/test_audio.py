@@ -15,7 +15,7 @@ import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.data import streams
 from kerasdist.recipes.importing import import_part
-from kerasdist.recipes.recipe import bundled
+from kerasdist.recipes.places import bundled
 
 RECIPE = bundled()["audio"]
 # Fast enough for a test.

@@ -12,7 +12,8 @@ import pytest
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.cli import fit_arguments, options
-from kerasdist.recipes.recipe import PARTS, summary
+from kerasdist.recipes.places import PARTS
+from kerasdist.recipes.recipe import summary
 from tests import classifier_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

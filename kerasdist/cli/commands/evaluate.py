@@ -12,6 +12,7 @@ from rich.table import Table
 
 from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, names_of
+from kerasdist.errors import KerasdistError
 from kerasdist.evaluation.classes import classes_of_run
 from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, measure
 from kerasdist.evaluation.views import averaging
@@ -32,9 +33,10 @@ NUM_MISTAKES = 10
 def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     names = names_of(options)  # First, because building a model fixes the logical CPUs.
-    job = Job(parse_fit([str(run)]))
+    moved = [] if options["data_dir"] is None else ["--data-dir", options["data_dir"]]
+    job = Job(parse_fit([str(run), *moved]))
     views = extras.views(job.recipe) if options["tta"] else None
-    data = job.build_data(options["split"])
+    data = _data(job, run, options["split"])
     model = load(run, options["which"])
     arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
     arguments["devices"] = names
@@ -54,6 +56,16 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
         if counts is not None:
             print_counts(counts)
     return 0
+
+
+def _data(job: Job, run: Path, split: str) -> Any:
+    data = job.build_data(split)
+    if data is None:
+        raise KerasdistError(
+            f"There is no {split} data for the run {str(run)!r}. Expected a folder for it, such as "
+            f"{split!r} beside 'train'. Use another `--split`, or name a folder with `--data-dir`."
+        )
+    return data
 
 
 def tally_for(model: keras.Model, run: Path, recipe: Recipe | None, split: str) -> Tally | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,15 +11,19 @@ import keras
 import numpy as np
 
 from kerasdist.cli.fit_arguments import parse_fit
-from kerasdist.cli.job import Job
+from kerasdist.cli.job import Job, recipe_of
 from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
 from kerasdist.errors import KerasdistError, RunFailedError
+from kerasdist.evaluation.classes import Classes, classes_of_run
+from kerasdist.evaluation.served_files import answers_of_files
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import reason
 from kerasdist.models.fields import read
+from kerasdist.recipes import extras
+from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.catalog import read_config
@@ -30,7 +35,9 @@ NUM_CHECKED = 256
 def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     """`kerasdist export`."""
     model = load(run, options["which"])
+    recipe = recipe_of(run)
     served, batches, inputs = _served(run, model)
+    served, classes = _with_answers(run, served, recipe)
     form = formats.FORMATS[target.format]
     with target.draft() as draft:
         with tensorflow_messages(options["verbose"]):
@@ -38,6 +45,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         if isinstance(outcome, Exception):
             raise outcome
         notes, found = outcome
+        notes += _notes(recipe)
         if not found.is_small:
             raise RunFailedError(
                 f"The {target.format} file does not compute the same as the model: "
@@ -49,6 +57,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             "which": options["which"],
             "inputs": {spec.name: [spec.dtype.name, *spec.shape[1:]] for spec in served.inputs},
             "outputs": list(served.output_names),
+            **({} if classes is None else {"classes": list(classes.names)}),
             "bytes": num_bytes(draft),
             "checked_on": inputs,
             "examples": found.examples,
@@ -65,6 +74,23 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
         for note in notes:
             print(f"note: {note}")
     return 0
+
+
+def _with_answers(
+    run: Path, served: formats.Served, recipe: Recipe | None
+) -> tuple[formats.Served, Classes | None]:
+    """The model with what it tells of files, if the recipe can decode them; and its classes."""
+    spec = architecture.read_spec(run / MODEL)
+    classes, _ = classes_of_run(served.model, spec, extras.class_names(recipe))
+    decode = extras.file_decoder(recipe)
+    if decode is None:
+        return served, classes
+    return replace(served, files=answers_of_files(served, decode, classes)), classes
+
+
+def _notes(recipe: Recipe | None) -> list[str]:
+    given = extras.input_in_words(recipe)
+    return [] if given is None else [f"input: {given}"]
 
 
 def _written(

@@ -19,6 +19,7 @@ from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
 from kerasdist.evaluation import examples
+from kerasdist.recipes import extras
 from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
@@ -86,10 +87,12 @@ class _Fit:
     def run(self) -> int:
         """Trains, and returns the exit code."""
         if self._options["dry_run"]:
+            self._describe_data()
             return self._try()
         folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
         if self._is_finished(folder):
             return 0
+        self._describe_data()
         training = self._training(folder)
         if folder is None:
             train(training, place(self._names))
@@ -99,6 +102,13 @@ class _Fit:
             history = train(training, place(self._names))
         self._finish(folder.path, history)
         return 0
+
+    def _describe_data(self) -> None:
+        """Says what the recipe found in its data."""
+        found = extras.description(self._job.recipe)
+        if found:
+            self._reporter.say("\n".join(announcements.aligned(found)))
+            self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:
         """The options of a run. A worker without the folder knows only that the chief has one."""

@@ -7,10 +7,24 @@ from pathlib import Path
 from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError
-from kerasdist.recipes import scaffold
+from kerasdist.recipes import places, scaffold
+from kerasdist.recipes.own_data.kinds import described, look
 
 # Any text, because templates are folders: `scaffold` checks the name.
-OPTIONS = {"template": Option(str, "image", "template to start from: image or audio")}
+OPTIONS = {
+    "template": Option(
+        str | None,
+        None,
+        f"template to start from: {', '.join(places.templates())}",
+        hint="(default: image)",
+    ),
+    "data_dir": Option(
+        str | None,
+        None,
+        "your data: the recipe is the one that `kerasdist fit` uses for it",
+        aliases=("--from",),
+    ),
+}
 _PROG = "kerasdist new NAME"
 
 
@@ -24,7 +38,28 @@ def new(argv: list[str]) -> int:
         )
     folder = Path(argv[0]).expanduser()
     parsed = parse_options(OPTIONS, argv[1:], _PROG)
-    files = scaffold.create(folder, parsed["template"])
+    data = parsed["data_dir"]
+    if data is None:
+        files = scaffold.create(folder, parsed["template"] or "image")
+    else:
+        files = scaffold.create(folder, _template_for(data, parsed["template"]), Path(data))
     if not parsed["quiet"]:
         print(*(str(path) for path in files), f"next: kerasdist fit {folder}", sep="\n")
     return 0
+
+
+def _template_for(data: str, template: str | None) -> str:
+    """The template for data at a path. Refuses another one."""
+    path = Path(data).expanduser()
+    if not path.exists():
+        raise KerasdistError(
+            f"Received `--from {data}`, which does not exist. Expected a folder with one folder of "
+            f"{described()} per class. Check the name."
+        )
+    found = look(path).recipe
+    if template not in (None, found):
+        raise KerasdistError(
+            f"Received `--template {template}` with `--from {data}`, which is for the template "
+            f"{found}. Expected one of both. Leave out `--template`."
+        )
+    return found

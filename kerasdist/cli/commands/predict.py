@@ -16,6 +16,7 @@ from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.recipes import extras
+from kerasdist.recipes.own_data.listing import files_below
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
 from kerasdist.runs.atomic import as_json
@@ -62,15 +63,11 @@ def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
     kinds = "any file" if suffixes is None else f"files that end in {', '.join(suffixes)}"
     for path in files:
         if path.is_dir():
-            inside = sorted(
-                p
-                for p in path.iterdir()
-                if p.is_file() and not p.name.startswith(".") and _fits(p, suffixes)
-            )
+            inside = [path / name for name in files_below(path) if _fits(path / name, suffixes)]
             if not inside:
                 raise KerasdistError(
-                    f"There is nothing to read in the folder {str(path)!r}. Expected {kinds}, not "
-                    "in a subfolder. Name another folder, or the files."
+                    f"There is nothing to read in the folder {str(path)!r}. Expected {kinds}. Name "
+                    "another folder, or the files."
                 )
             found += inside
         elif not path.exists():

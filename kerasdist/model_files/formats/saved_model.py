@@ -11,29 +11,44 @@ import tensorflow as tf
 
 from kerasdist.model_files.served import Runtime, Served, in_float32
 
+# The endpoint that takes the bytes of files.
+FILES = "serve_files"
+
 
 def write(served: Served, path: Path) -> list[str]:
-    """Writes a folder with the endpoint `serve`, which is also the default signature."""
+    """Writes a folder with the endpoint `serve`, which is also the default signature.
+
+    If the recipe can decode files in a graph, the endpoint `serve_files` takes their bytes.
+    """
     notes = in_float32(served)
-    save(served, path, served.inputs)
+    save(served, path, served.inputs, with_files=True)
+    if served.files is not None:
+        notes.append(f"the signature {FILES} takes the bytes of files: a text tensor `contents`")
     return notes
 
 
-def save(served: Served, path: Path, inputs: Sequence[tf.TensorSpec]) -> None:
+def save(
+    served: Served, path: Path, inputs: Sequence[tf.TensorSpec], *, with_files: bool = False
+) -> None:
     """Writes a SavedModel that takes the given inputs."""
     try:
-        _archive(served, inputs).write_out(str(path), verbose=False)
+        _archive(served, inputs, with_files).write_out(str(path), verbose=False)
     except AssertionError:
         # Lookup tables are found only in a tracked model. Tracking writes every variable twice
         # (Keras 3.15.1), so it is tried second.
-        archive = _archive(served, inputs)
+        archive = _archive(served, inputs, with_files)
         archive.track(served.model)
         archive.write_out(str(path), verbose=False)
 
 
-def _archive(served: Served, inputs: Sequence[tf.TensorSpec]) -> keras.export.ExportArchive:
+def _archive(
+    served: Served, inputs: Sequence[tf.TensorSpec], with_files: bool
+) -> keras.export.ExportArchive:
     archive = keras.export.ExportArchive()
     archive.add_endpoint("serve", served.named, input_signature=list(inputs))
+    if with_files and served.files is not None:
+        contents = tf.TensorSpec([None], tf.string, "contents")
+        archive.add_endpoint(FILES, served.files, input_signature=[contents])
     return archive
 
 

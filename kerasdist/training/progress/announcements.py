@@ -42,7 +42,7 @@ def beginning(
         "devices": f"{_batch(len(devices), stream.batch_size)} ({_names(devices)})",
         "precision": model.dtype_policy.name,
     }
-    return _aligned(facts)
+    return aligned(facts)
 
 
 def _count(stream: Any) -> str:
@@ -90,7 +90,7 @@ def ending(run: Path, result: Mapping[str, Any], *, monitor: str | None = None) 
         name, best = found
         facts["best"] = f"{as_text({name: best.value})} in epoch {best.epoch}"
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
-    lines = _aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
+    lines = aligned(facts | {"folder": f"{run}: {', '.join(there)}"} | _next(run, result))
     if result.get("saved") == "weights":
         lines.append(
             f"{FINAL} holds only the weights, for `load_weights`: Keras cannot save the model's "
@@ -115,6 +115,7 @@ def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _aligned(facts: Mapping[str, str]) -> list[str]:
+def aligned(facts: Mapping[str, str]) -> list[str]:
+    """A line per fact: its title, and in a second column its text."""
     width = max(map(len, facts))
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]
