@@ -67,6 +67,15 @@ class Recipe:
         build = getattr(import_part(self.path, part), "build_callbacks", None)
         return build(self.config) if build else None
 
+    def build_stages(self) -> list[tuple[int, Callable[[keras.Model], None]]]:
+        """The later stages of a training; none without `build_stages(config)` in model.py.
+
+        It returns `(after, change)` for each stage: the number of epochs after which it begins, and
+        a function that changes the model and compiles it with a new optimizer.
+        """
+        build = getattr(import_part(self.path, "model"), "build_stages", None)
+        return list(build(self.config) or []) if build else []
+
     def optional(self, name: str) -> Any:
         """A name that the recipe's data.py may define; None if it does not. See `extras`."""
         return getattr(import_part(self.path, "data"), name, None)

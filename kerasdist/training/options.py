@@ -140,11 +140,20 @@ class StepOptions:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A later part of a training: after some epochs, `change` changes and compiles the model."""
+
+    after: int
+    change: Callable[[keras.Model], None]
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """Where a run is kept, and how often it is saved.
 
     Without a `run_dir`, nothing is kept. Only the chief of several workers reads the path. `folder`
-    is the run's folder if the caller has opened it already, as the command line does.
+    is the run's folder if the caller has opened it already, as the command line does. It is not
+    locked again if it `is_locked`.
     """
 
     run_dir: Path | None = None
@@ -153,6 +162,7 @@ class RunOptions:
     keep: int = 2
     monitor: str | None = None
     folder: RunFolder | None = None
+    is_locked: bool = False
 
     @classmethod
     def checked(
@@ -213,7 +223,10 @@ class WatchOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """All options of one training. Each part was checked when it was made."""
+    """All options of one training. Each part was checked when it was made.
+
+    `stage` is the number of the stage that these options are for.
+    """
 
     source: ModelSource
     data: DataSource
@@ -223,3 +236,5 @@ class TrainingOptions:
     watching: WatchOptions
     callbacks: Sequence[keras.callbacks.Callback] = ()
     verbose: int | str = 0  # As callbacks see it in `params`.
+    stages: Sequence[Stage] = ()
+    stage: int = 0

@@ -22,6 +22,7 @@ from kerasdist.training.checked_data import CheckedData, DataChecker
 from kerasdist.training.jit import Jit, decide
 from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
+from kerasdist.training.stages import seed_of_stage
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     own = [data.findings.own_step, None if validation is None else validation.findings.own_step]
     return Settings(
         shards=prepared.steps_shards,
-        seed=prepared.seed,
+        seed=seed_of_stage(prepared.seed, options.stage),
         deterministic=step.deterministic,
         clip_norm=step.clip_norm,
         ema=step.ema,
@@ -172,4 +173,5 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
         **({"whole_batch_loss": True} if step.whole_batch_loss else {}),
+        **({"stage": options.stage} if options.stage else {}),
     }

@@ -39,6 +39,7 @@ from kerasdist.training.options import (
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
+from kerasdist.training.stages import stages_of
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
 _INITIAL = ("init_from", "init_map", "init_averages")
@@ -130,6 +131,7 @@ class _Fit:
                 tells_end=False,  # `_finish` has more to tell.
                 **self._chosen(_WATCHING),
             ),
+            stages=[] if self._job.recipe is None else stages_of(self._job.recipe),
             callbacks=[
                 *self._callbacks,
                 *([] if self._early_stopping is None else [self._early_stopping]),
