@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.places import Place, templates
@@ -79,5 +81,9 @@ def _with_defaults(config: str, template: Path, data: Path) -> str:
             start = re.search(rf"\n    {name}: [^=]*= field\(\s*default=(?=None\b)", config)
             if start is not None:
                 rest = config[start.end() :].removeprefix("None")
-                config = f"{config[: start.end()]}{found[name]!r}{rest}"
+                config = f"{config[: start.end()]}{_as_code(found[name])}{rest}"
     return config
+
+
+def _as_code(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

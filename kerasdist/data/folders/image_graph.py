@@ -36,7 +36,9 @@ def _decoded(content: tf.Tensor) -> tf.Tensor:
         if decoder is None:
             tf.debugging.assert_equal(begins(b"RIFF"), False, "TensorFlow 2.19 cannot decode WebP")
             return _on_white(tf.io.decode_png(content, channels=4))  # Says what is wrong.
-        return _on_white(decoder(content, channels=4)[0])
+        image = decoder(content)[0]  # It refuses to add or to drop a channel.
+        is_opaque = tf.equal(tf.shape(image)[2], 3)
+        return tf.cond(is_opaque, lambda: _as_float(image), lambda: _on_white(image))
 
     return tf.case(
         [

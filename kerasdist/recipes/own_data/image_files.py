@@ -9,8 +9,8 @@ from typing import IO
 
 _PNG, _JPEG, _GIF, _BMP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a"), b"BM"
 _END_OF_PNG, _END_OF_JPEG = b"IEND", b"\xff\xd9"
-# Enough for the headers of all formats but JPEG, and for the end of a file with a little after it.
-_HEAD, _TAIL = 64, 1024
+# Enough for the headers of all formats but JPEG, and for the mark at the end of a file.
+_HEAD, _TAIL = 64, 32
 # Markers of JPEG without a length, and those of a frame, which has the size.
 _ALONE = {0x01, *range(0xD0, 0xD9)}
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}

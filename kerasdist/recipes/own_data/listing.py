@@ -34,7 +34,7 @@ def is_visible(name: str) -> bool:
 def files_below(folder: Path) -> Iterator[str]:
     """The paths of all visible files below a folder, relative to it, sorted folder by folder.
 
-    Links are followed; a link to a folder that the path came through is not.
+    Links are followed, but not back to a folder that the path came through.
     """
     yield from _below(folder, "", (os.path.realpath(folder),))
 
@@ -46,7 +46,8 @@ def _below(folder: Path, inside: str, through: tuple[str, ...]) -> Iterator[str]
             yield path
             continue
         real = os.path.realpath(entry.path) if entry.is_symlink() else f"{through[-1]}/{entry.name}"
-        if real not in through:
+        # A link may lead back to any folder that the path came through.
+        if not any(f"{each}/".startswith(f"{real}/") for each in through):
             yield from _below(folder, path, (*through, real))
 
 

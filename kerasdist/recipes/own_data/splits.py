@@ -64,7 +64,7 @@ def for_validation(names: Sequence[str], part: float, key: str) -> set[int]:
 
     Example:
         >>> for_validation(["a.png", "b.png", "c.png"], 0.3, "0/cats")
-        {0}
+        {2}
     """
     count = 0 if part == 0 else min(len(names) - 1, max(1, round(part * len(names))))
 

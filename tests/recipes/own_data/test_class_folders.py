@@ -1,0 +1,171 @@
+"""The classes, files and splits of a folder, and which folders are refused."""
+
+import os
+import unicodedata
+
+import pytest
+
+from kerasdist import KerasdistError
+from kerasdist.recipes.own_data import class_folders
+from kerasdist.recipes.own_data.kinds import IMAGES
+
+
+def write(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return folder
+
+
+def read(folder, **options):
+    return class_folders.read(folder, IMAGES, **options)
+
+
+@pytest.fixture
+def pets(tmp_path):
+    names = [f"{pet}/{i}.jpg" for pet in ("cats", "dogs") for i in range(10)]
+    return write(tmp_path / "pets", *names)
+
+
+def test_a_part_of_each_class_is_for_validation(pets):
+    found = read(pets)
+    assert found.class_names == ("cats", "dogs")
+    assert (found.counts("train"), found.counts("validation")) == ([8, 8], [2, 2])
+    assert "test" not in found.splits
+    both = {*found.splits["train"].names, *found.splits["validation"].names}
+    assert len(both) == 20
+
+
+def test_the_split_is_a_function_of_names_and_seed(pets, tmp_path):
+    first = read(pets).splits["validation"].names
+    moved = tmp_path / "elsewhere"
+    os.rename(pets, moved)
+    assert read(moved).splits["validation"].names == first
+    assert read(moved, seed=1).splits["validation"].names != first
+    write(moved, "cats/new.jpg")
+    later = read(moved).splits["validation"].names
+    assert len({*later} & {*first}) >= len(first) - 1  # One more file moves at most one.
+
+
+def test_folders_for_splits(tmp_path):
+    names = [f"{split}/{pet}/1.png" for split in ("Training", "valid", "test") for pet in "ab"]
+    found = read(write(tmp_path, *names))
+    assert found.has_split_folders
+    assert {split: files.names for split, files in found.splits.items()} == {
+        "train": ("Training/a/1.png", "Training/b/1.png"),
+        "validation": ("valid/a/1.png", "valid/b/1.png"),
+        "test": ("test/a/1.png", "test/b/1.png"),
+    }
+
+
+def test_train_and_test_folders_leave_validation_to_the_split(tmp_path):
+    names = [f"train/{pet}/{i}.png" for pet in "ab" for i in range(5)]
+    found = read(write(tmp_path, *names, "test/a/1.png"))
+    assert (found.counts("train"), found.counts("validation")) == ([4, 4], [1, 1])
+    assert found.counts("test") == [1, 0]
+    assert "no test files of: b" in found.notes
+
+
+def test_train_may_be_a_class(tmp_path):
+    assert read(write(tmp_path, "train/1.png", "bus/1.png")).class_names == ("bus", "train")
+
+
+def test_hidden_files_and_leftovers_are_not_seen(pets):
+    write(pets, "__MACOSX/cats/1.jpg", ".cache/1.jpg", "cats/.DS_Store", "cats/Thumbs.db")
+    found = read(pets)
+    assert (found.class_names, found.notes) == (("cats", "dogs"), ())
+
+
+def test_other_files_are_left_out_and_named(pets):
+    write(pets, "README.txt", "cats/list.csv", "models/net.h5")
+    (pets / "empty").mkdir()
+    assert read(pets).notes == (
+        "left out 3 files that are not images in a class: README.txt, cats/list.csv, models/net.h5",
+        "left out folders without images: empty, models",
+    )
+
+
+def test_nested_folders_and_upper_case_suffixes_count(pets):
+    write(pets, "cats/persian/1.PNG", "cats/persian/old/2.Jpeg")
+    assert read(pets, validation_split=0).counts("train") == [12, 10]
+
+
+def test_links_are_followed_once(pets, tmp_path):
+    write(tmp_path / "more", "1.jpg", "2.jpg")
+    os.symlink(tmp_path / "more", pets / "cats" / "linked")
+    os.symlink(pets, pets / "dogs" / "round")
+    os.symlink(pets / "cats" / "1.jpg", pets / "dogs" / "a_cat.jpg")
+    found = read(pets, validation_split=0)
+    assert found.counts("train") == [12, 11]
+
+
+def test_unicode_names_are_the_same_in_both_spellings(tmp_path):
+    composed, split = (unicodedata.normalize(form, "Äpfel") for form in ("NFC", "NFD"))
+    names = [f"train/{composed}/1.png", "train/花/1.png", f"val/{split}/1.png", "val/花/1.png"]
+    found = read(write(tmp_path, *names))
+    assert found.class_names == (composed, "花")
+    assert found.counts("validation") == [1, 1]
+
+
+def test_a_single_file_of_a_class_is_for_training(pets):
+    found = read(write(pets, "eels/1.jpg"))
+    assert (found.counts("train")[2], found.counts("validation")[2]) == (1, 0)
+    assert "one file only, so none for validation: eels" in found.notes
+
+
+def test_without_validation(pets):
+    assert "validation" not in read(pets, validation_split=0).splits
+
+
+def test_known_classes_keep_their_numbers(pets):
+    assert read(pets, class_names=("eels", "dogs", "cats")).splits["train"].labels[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["cats/1.jpg"], {}, "images of one class only: 'cats'. Expected at least two"),
+        (["all/cats/1.jpg", "all/dogs/1.jpg"], {}, r"one class only: 'all'.*Did you mean '.*all'"),
+        (["1.jpg", "2.jpg"], {}, "holds images, but no folder of them"),
+        (
+            ["train/a/1.jpg", "train/b/1.jpg", "val/c/1.jpg"],
+            {},
+            "The validation data of .* has the class 'c', which the training data does not",
+        ),
+        (
+            ["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"],
+            {},
+            "The folders 'val' and 'valid' both look like the validation data",
+        ),
+        (["a/1.jpg", "b/1.jpg"], {"validation_split": 1}, "Received `validation_split=1`"),
+        (["a/1.jpg", "b/1.jpg"], {"validation_split": -0.1}, "Expected a part from 0 to below 1"),
+        (["a/1.jpg", "kats/1.jpg"], {"class_names": ("a", "cats")}, "'kats'.*Did you mean 'cats'"),
+        (["readme.txt"], {"class_names": ("a", "b")}, "has no files. Expected folders with"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(tmp_path, names, options, message):
+    with pytest.raises(KerasdistError, match=message):
+        read(write(tmp_path / "data", *names), **options)
+
+
+def test_what_is_not_a_folder_is_refused(tmp_path, pets):
+    with pytest.raises(KerasdistError, match=r"does not exist.*`--data-dir`"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(KerasdistError, match="is a file. Expected a folder"):
+        read(pets / "cats" / "1.jpg")
+
+
+def test_a_folder_that_may_not_be_read_is_named(pets):
+    (pets / "cats").chmod(0)
+    try:
+        if os.access(pets / "cats", os.R_OK):
+            pytest.skip("this user may read everything")
+        with pytest.raises(KerasdistError, match=r"cats' cannot be read: Permission denied"):
+            read(pets)
+    finally:
+        (pets / "cats").chmod(0o755)
+
+
+def test_many_names_are_cut():
+    assert class_folders.shown([*"abcdefg"]) == "a, b, c, d, e, ... (7)"
