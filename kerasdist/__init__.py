@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kerasdist.data.forms.providers import read_provider
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
+    from kerasdist.model_files.backbones import backbone, load_backbone
     from kerasdist.model_files.initial_weights import load_weights
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kerasdist.models.optimizers.schedules import schedule
     from kerasdist.programs.chief import is_chief
     from kerasdist.programs.switch import disable, enable
+    from kerasdist.recipes.own_data.backbones import backbone_size
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
     from kerasdist.training.api import evaluate, fit, predict
@@ -44,6 +46,9 @@ _HOMES = {
     "disable": "programs.switch",
     "is_chief": "programs.chief",
     "load": "model_files.loading",
+    "backbone": "model_files.backbones",
+    "load_backbone": "model_files.backbones",
+    "backbone_size": "recipes.own_data.backbones",
     "load_weights": "model_files.initial_weights",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
@@ -82,6 +87,8 @@ __all__ = [
     "SoundFolder",
     "SoundReader",
     "__version__",
+    "backbone",
+    "backbone_size",
     "count_steps",
     "disable",
     "enable",
@@ -91,6 +98,7 @@ __all__ = [
     "layer_rates",
     "list_devices",
     "load",
+    "load_backbone",
     "load_recipe",
     "load_weights",
     "logical_cpus",

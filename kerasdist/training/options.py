@@ -41,13 +41,17 @@ CallbackLike: TypeAlias = "keras.callbacks.Callback | Sequence[keras.callbacks.C
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The model to train, or the function that builds it, and the weights to start from."""
+    """The model to train, or the function that builds it, and the weights to start from.
+
+    `load_initial` loads a recipe's own weights, when a new training starts.
+    """
 
     model: ModelLike
     precision: str | None = None
     init_from: PathLike | None = None
     init_map: Mapping[str, str | None] | None = None
     init_averages: bool = False
+    load_initial: Callable[[keras.Model], None] | None = None
 
     @classmethod
     def checked(
@@ -58,11 +62,12 @@ class ModelSource:
         *,
         init_map: MapLike | None = None,
         init_averages: bool = False,
+        load_initial: Callable[[keras.Model], None] | None = None,
     ) -> ModelSource:
         check_policy(precision)
         arguments.check_initial(init_from, init_map=init_map, init_averages=init_averages)
         mapping = None if init_map is None else read_map(init_map)
-        return cls(model, precision, init_from, mapping, init_averages)
+        return cls(model, precision, init_from, mapping, init_averages, load_initial)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
+from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
+from kerasdist.runs.file_names import CHECKPOINTS
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker
 from kerasdist.training.jit import Jit, decide
@@ -80,6 +82,8 @@ def prepare(
     if data.verdict.whole is not None:
         checker = replace(checker, whole_batch_loss=True)
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
+    if source.load_initial is not None and placement.is_chief and not _has_checkpoint(options):
+        source.load_initial(model)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
         report = load_weights(
             model,
@@ -104,6 +108,12 @@ def prepare(
         spec=data.stream.element_spec,
     )
     return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
+
+
+def _has_checkpoint(options: TrainingOptions) -> bool:
+    """Whether the run resumes. The weights that it started from are not needed then."""
+    earlier = options.keeping.earlier
+    return earlier is not None and Store(earlier / CHECKPOINTS, make_parents=False).steps() != []
 
 
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:

@@ -20,7 +20,7 @@ from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs.checkpoints.inherited import kept_stage
 from kerasdist.runs.lock import RunLock
 from kerasdist.training.epochs.plan import Position
-from kerasdist.training.options import Stage, TrainingOptions
+from kerasdist.training.options import ModelSource, Stage, TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ def train_in_stages(
     (first,) = placement.of_chief(min(own, len(stages)))
     source, taken = options.source, None
     if first:  # The checkpoint has all weights.
-        source = replace(source, model=_changed(source.model, stages[:first]), init_from=None)
-        source = replace(source, init_map=None, init_averages=False)
+        source = ModelSource(_changed(source.model, stages[:first]), source.precision)
     with contextlib.ExitStack() as stack:
         if keeping.folder is not None:
             stack.enter_context(RunLock(keeping.folder.path))  # Of all stages together.
@@ -104,9 +103,7 @@ def train_in_stages(
                 model = history.model
                 stages[number].change(model)
                 _check_compiled(model, number)
-                source = replace(
-                    source, model=model, init_from=None, init_map=None, init_averages=False
-                )
+                source = ModelSource(model, source.precision)
     return history
 
 

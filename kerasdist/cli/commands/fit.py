@@ -118,7 +118,10 @@ class _Fit:
         keeping = self._chosen(_KEEPING)
         return TrainingOptions(
             source=ModelSource.checked(
-                self._job.build_model, options["precision"], **self._chosen(_INITIAL)
+                self._job.build_model,
+                options["precision"],
+                **self._chosen(_INITIAL),
+                load_initial=None if self._job.recipe is None else self._job.recipe.load_initial,
             ),
             data=self._data,
             plan=self._plan(options["steps"]),
