@@ -109,7 +109,7 @@ class Config(kerasdist.OptimizerConfig):
         if self.lora is not None and (self.lora < 1 or self.freeze is not None):
             raise kerasdist.KerasdistError(
                 f"Received `lora={self.lora!r}` and `freeze={self.freeze!r}`. Expected a rank of "
-                "at least 1, and no `freeze`: with LoRA the backbone's own weights always rest. Give "
+                "at least 1, and no `freeze`: with LoRA the backbone's own weights rest. Give "
                 "only one of them."
             )
         if not 0 < self.unfreeze_rate <= 1:
