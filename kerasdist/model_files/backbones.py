@@ -107,11 +107,7 @@ def _build(name: str, shape: Sequence[int], weights: str | None) -> keras.Model:
 
 def _not_downloaded(name: str, error: Exception) -> KerasdistError:
     url = _URL.search(str(error))
-    folder = (
-        Path(keras.config.keras_home()) / "models"
-        if hasattr(keras.config, "keras_home")
-        else Path("~/.keras/models")
-    )
+    folder = Path(os.environ.get("KERAS_HOME", "~/.keras")) / "models"
     reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
     fix = (
         f"Fetch {url[1]} on a machine with a network and put it into {folder}"
