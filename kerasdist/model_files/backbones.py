@@ -24,8 +24,8 @@ def backbone(
     """Returns a network of `keras.applications` without its classes, to use as a layer.
 
     It takes RGB images with values from 0 to 255 and does its own preprocessing. Its output is a
-    vector of features per image. Call it with `training=False`, so that its BatchNorms keep their
-    statistics, also after `trainable` changes.
+    vector of features per image. With `trainable = False`, its BatchNorms keep their statistics,
+    too.
 
     Args:
         name: Such as "mobilenet_v3_small" or "efficientnet_b0".
@@ -44,8 +44,7 @@ def backbone(
         >>> network = kerasdist.backbone("mobilenet_v3_small", (32, 32))
         >>> network.trainable = False
         >>> image = keras.Input((32, 32, 3), dtype="uint8")
-        >>> features = network(image, training=False)
-        >>> model = keras.Model(image, keras.layers.Dense(3)(features))
+        >>> model = keras.Model(image, keras.layers.Dense(3)(network(image)))
     """
     made = _build(name, shape, None)
     return made if weights is None else load_backbone(made, name, weights)

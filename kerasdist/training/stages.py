@@ -95,9 +95,6 @@ def train_in_stages(
                 plan = options.plan
                 last = min(stages[number].after, plan.max_epochs or stages[number].after)
                 stage = replace(stage, plan=replace(plan, max_epochs=last))
-            if taken is not None:
-                plan = replace(stage.plan, initial_epoch=taken.at.epoch)
-                stage = replace(stage, plan=plan)
             history, taken = train_stage(stage, placement, taken)
             if number < len(stages):
                 model = history.model

@@ -33,9 +33,23 @@ def tuned(config, image):
     network = kerasdist.backbone(config.backbone, config.shape)
     if config.lora is not None:
         add_lora(network, config.lora)
-    network.trainable = config.freeze is None
-    outputs = network(image, training=False)
+    if config.lora is None:
+        set_trainable(network, config.freeze is None)
+    outputs = network(image)
     return keras.layers.Dropout(config.dropout)(outputs)
+
+
+def set_trainable(network: keras.Model, value: bool) -> None:
+    """Lets a network train, or not. Its BatchNorms never do, so they keep their statistics.
+
+    (`network(image, training=False)` does not do this: in a functional model, `fit` overrides it.)
+    """
+    network.trainable = value
+    for layer in network.layers:
+        if hasattr(layer, "layers"):
+            set_trainable(layer, value)
+        elif isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False
 
 
 def add_lora(network: keras.Model, rank: int) -> None:
@@ -63,7 +77,7 @@ def build_stages(config):
         return []
 
     def unfreeze(model: keras.Model) -> None:
-        model.get_layer("backbone").trainable = True
+        set_trainable(model.get_layer("backbone"), True)
         rate = config.learning_rate * config.unfreeze_rate
         compile_model(model, config, rate, config.epochs - config.freeze)
 

@@ -68,7 +68,8 @@ class Loop:
         self._hooks.call("on_train_begin")
         if saved is None:
             restored = pure.initial_epoch(model)  # By `BackupAndRestore`.
-            self.at.epoch = restored or self._plan.initial_epoch
+            first = self._plan.initial_epoch if taken is None else taken.at.epoch
+            self.at.epoch = restored or first
             # Where the order depends on (seed, epoch), a given first epoch has its own order. Other
             # data starts with its first pass, as in Keras.
             is_ordered = self._feed.stream.arrays is not None
