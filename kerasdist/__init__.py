@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kerasdist.model_files.initial_weights import load_weights
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
-    from kerasdist.models.log_mel import LogMel
+    from kerasdist.models.layers.log_mel import LogMel
     from kerasdist.models.losses import SmoothedCrossentropy
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
@@ -58,7 +58,7 @@ _HOMES = {
     "ImageReader": "data.folders.image_reader",
     "SoundFolder": "data.folders.sound_folder",
     "SoundReader": "data.folders.sound_reader",
-    "LogMel": "models.log_mel",
+    "LogMel": "models.layers.log_mel",
     "PublicData": "recipes.public_data",
     "SmoothedCrossentropy": "models.losses",
     "Model": "models.contract",

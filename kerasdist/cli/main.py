@@ -22,7 +22,8 @@ usage: kerasdist COMMAND ...
 Train Keras models on several devices, with the same maths on any number of them.
 
 commands:
-  fit RECIPE           train; also --model FILE.py:Class --data FILE.py:Class
+  fit RECIPE           train; also a folder of your images or WAV files, one folder per class;
+                       or --model FILE.py:Class --data FILE.py:Class
   run SCRIPT.py        run a Keras script as it is, on several devices
   launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0);
                        `launch ... run SCRIPT.py` runs a script on them
@@ -30,7 +31,7 @@ commands:
   predict RUN FILE...  run the model on files, or on all files in a folder
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
-  new NAME             write a recipe to start from (--template image or audio)
+  new NAME             write a recipe to start from (--template image or audio, --from FOLDER)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
   devices              list the devices, and which of them `--devices auto` uses
@@ -42,6 +43,7 @@ commands:
   kerasdist --version prints the version.
 
 examples:
+  kerasdist fit photos
   kerasdist fit cifar10
   kerasdist fit recipes/cifar10 --devices 2 --batch-size 256
   kerasdist run --devices 2 train.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -126,16 +127,21 @@ def _with_data(path: Path, text: str) -> Place:
         if text in known:  # A folder of this name may hold something else.
             return Place(known[text], text)
         raise
-    if text in known:
-        print(
-            f"kerasdist: {text!r} is the folder here, not the recipe that comes with kerasdist. "
-            f"For that one, name {BUNDLED}{text}",
-            file=sys.stderr,
-        )
     absolute = Path(os.path.abspath(path))
+    if text in known:
+        _tell_that_it_wins(text, absolute)
     name = absolute.stem if absolute.is_file() else absolute.name
     recipe = templates()[kind.recipe]
     return Place(recipe, name or "data", {"data_dir": str(absolute)}, is_data=True)
+
+
+@functools.cache  # A command looks several times.
+def _tell_that_it_wins(text: str, path: Path) -> None:
+    print(
+        f"kerasdist: {text!r} is the folder {str(path)!r}, not the recipe that comes with "
+        f"kerasdist. For that one, name {BUNDLED}{text}",
+        file=sys.stderr,
+    )
 
 
 def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -200,6 +200,7 @@ class WatchOptions:
     profile: bool | PathLike | None = False
     log_placement: bool = False
     tells_end: bool = True
+    tells_epoch: bool = False
 
     @classmethod
     def checked(

@@ -83,4 +83,4 @@ def learn(config) -> dict:
             "seconds": folder.seconds,
         }
     epochs = ceil(STEPS / ceil(found["num_train"] / config.batch_size))
-    return {**found, "epochs": config.epochs or min(max(epochs, 5), 30)}
+    return {**found, "epochs": config.epochs or min(max(epochs, 5), 60)}

@@ -86,8 +86,10 @@ class Config(kerasdist.OptimizerConfig):
     skipped: tuple[str, ...] = field(default=(), metadata={"learnt": True})
 
     def __post_init__(self) -> None:
-        """Checks the settings of fine-tuning."""
+        """Checks the settings. If a run is trained again, another --image-size counts."""
         super().__post_init__()
+        if self.shape and self.image_size is not None:
+            object.__setattr__(self, "shape", (self.image_size, self.image_size))
         for name in ("weights", "freeze", "lora"):
             value = getattr(self, name)
             if value is not None and self.backbone is None:
@@ -149,7 +151,7 @@ def learn(config) -> dict:
         }
         num_train, flips = len(folder.train), folder.flips
     epochs = ceil(STEPS / ceil(num_train / config.batch_size))
-    epochs = config.epochs or min(max(epochs, 5), 30)
+    epochs = config.epochs or min(max(epochs, 5), 60)
     if isinstance(config.freeze, int) and config.freeze >= epochs:
         raise kerasdist.KerasdistError(
             f"Received `freeze={config.freeze}` for {epochs} epochs: nothing would be unfrozen. "

@@ -53,13 +53,11 @@ def set_trainable(network: keras.Model, value: bool) -> None:
 
 
 def add_lora(network: keras.Model, rank: int) -> None:
-    """Trains two small matrices beside each kernel, and nothing else of the network."""
+    """Trains two small matrices beside each kernel. Of the rest, only the biases train."""
     for layer in network.layers:
         if hasattr(layer, "layers"):
             add_lora(layer, rank)
         elif hasattr(layer, "enable_lora"):
-            for weight in layer.weights:
-                weight.trainable = False
             layer.enable_lora(rank)
         else:
             layer.trainable = False

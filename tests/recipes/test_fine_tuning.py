@@ -59,7 +59,7 @@ def test_batch_norms_keep_their_statistics_when_all_trains():
 def test_lora_trains_small_matrices_only():
     model = recipe(lora=2).build_model()
     trained = {v.name for v in model.get_layer("backbone").trainable_weights}
-    assert trained == {"lora_kernel_a", "lora_kernel_b"}
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "bias"}
 
 
 def test_frozen_to_the_end_has_one_stage(weights):
@@ -98,4 +98,7 @@ def test_the_models_are_keras_models(tmp_path):
     """So the trained file can be loaded, exported and served like any other."""
     model = recipe(lora=2).build_model()
     model.save(tmp_path / "model.keras")
-    assert keras.saving.load_model(tmp_path / "model.keras").output_shape == (None, 3)
+    assert keras.saving.load_model(tmp_path / "model.keras", compile=False).output_shape == (
+        None,
+        3,
+    )

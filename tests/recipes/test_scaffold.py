@@ -1,5 +1,6 @@
 """`kerasdist new`: the recipe fits at once, and so does its own test."""
 
+import dataclasses
 import json
 import os
 import re
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasdist.recipes import scaffold
+import kerasdist
+from kerasdist.recipes import places, scaffold
+from kerasdist.recipes.recipe import config_class
+from tests.own_data import write_images
 
 
 @pytest.mark.parametrize("template", ["image", pytest.param("audio", marks=pytest.mark.slow)])
@@ -22,20 +26,15 @@ def test_a_newcomers_path(command, template, tmp_path):
     assert done.lines[-1] == "next: kerasdist fit mine"
     names = ["README.md", "config.py", "data.py", "model.py", "test_recipe.py"]
     assert sorted(p.name for p in Path("mine").iterdir()) == names
-    assert 'serializable("mine")' in Path("mine/model.py").read_text()
     # An edit of the network, with a mistake at first.
     model = Path("mine/model.py")
-    whole = model.read_text()
-    model.write_text(whole.replace("        self.logits = ", "        self.logit = "))
+    edited = model.read_text().replace("layers.ReLU()", "layers.Actvation('gelu')")
+    model.write_text(edited)
     done = command("fit", "mine", "--epochs", 2)
-    assert done.code == 2
-    assert "has no attribute 'logits'" in done.err
-    more = "        self.drop = keras.layers.Dropout(0.1)\n        self.logits = "
-    edited = whole.replace("        self.logits = ", more)
-    dropped = r"return self.logits(self.drop(\1, training=training))"
-    model.write_text(re.sub(r"return self.logits\((.*)\)$", dropped, edited, flags=re.M))
-    assert "self.logits(self.drop(self." in model.read_text()
-    assert command("fit", "mine", "--epochs", 2, "--quiet").code == 0
+    assert done.code == 1
+    assert "has no attribute 'Actvation'" in done.err
+    model.write_text(edited.replace("Actvation", "Activation"))
+    assert command("fit", "mine", "--epochs", 3, "--quiet").code == 0
     result = json.loads(Path("runs/mine/0001/result.json").read_text())
     assert result["val_accuracy"] > 0.8
     (found,) = command("evaluate", "runs/mine/0001", "--json").objects
@@ -68,9 +67,47 @@ def test_images_of_ones_own(command, tmp_path):
     result = json.loads(Path("runs/mine/0001/result.json").read_text())
     assert result["examples_seen"] == 30  # Two of twelve are for validation.
     (tmp_path / "images" / "ring").rename(tmp_path / "images" / "hoop")
-    done = command("fit", "mine", "--data-dir", "images", "--no-resume")
-    assert done.code != 0
-    assert "whose folder 'ring' has no file" in done.err
+    done = command("evaluate", "runs/mine/0001")
+    assert done.code == 2
+    assert (
+        "has the class 'hoop'. Expected folders with the names of the model's classes" in done.err
+    )
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_images(tmp_path / "photos", 5)
+
+
+def test_a_recipe_is_written_for_data(command, photos):
+    done = command("new", "mine", "--from", "photos")
+    assert (done.code, done.err) == (0, "")
+    config = kerasdist.load_recipe("mine").config
+    assert config.data_dir == str(photos)
+    assert config.class_names == ("bar", "disc", "ring")
+    # What was chosen for the data can be seen, and edited.
+    text = Path("mine/config.py").read_text()
+    assert f'default="{photos}"' in text
+    assert f"default={config.epochs}, " in text
+    assert kerasdist.load_recipe("mine", epochs=3).config.epochs == 3
+
+
+def test_a_template_of_another_kind_is_refused(command, photos):
+    done = command("new", "mine", "--from", "photos", "--template", "audio")
+    assert done.code == 2
+    assert "Received `--template audio` with `--from photos`, which is for the template image" in (
+        done.err
+    )
+
+
+def test_the_settings_of_templates_can_be_filled_in():
+    """`new --from` replaces their defaults, which must be where it looks."""
+    for path in places.templates().values():
+        text = (path / "config.py").read_text()
+        fields = dataclasses.fields(config_class(path))
+        for name in ["data_dir", *(f.name for f in fields if f.metadata.get("from_data"))]:
+            assert re.search(rf"\n    {name}: [^=]*= field\(\s*default=None\b", text), (path, name)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +120,8 @@ def test_images_of_ones_own(command, tmp_path):
         ([], "Expected `kerasdist new NAME`"),
         (["one", "two"], "two"),
         (["--template", "audio"], "Expected `kerasdist new NAME`"),
+        (["mine", "--from", "nowhere"], "Received `--from nowhere`, which does not exist"),
+        (["mine", "--from", "taken"], "The folder 'taken' is empty"),
     ],
 )
 def test_wrong_names(command, argv, message):

@@ -108,7 +108,7 @@ class _Fit:
         """Says what the recipe found in its data."""
         found = extras.description(self._job.recipe)
         if found:
-            self._reporter.say("\n".join(announcements.aligned(found)))
+            self._reporter.say("\n".join(announcements.aligned(found, announcements.WIDTH)))
             self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:
@@ -132,6 +132,7 @@ class _Fit:
                 run_dir=path,
                 summary_every=options["summary_every"] or None,
                 tells_end=False,  # `_finish` has more to tell.
+                tells_epoch=self._job.source == "files",
                 **self._chosen(_WATCHING),
             ),
             stages=[] if self._job.recipe is None else stages_of(self._job.recipe),

@@ -78,12 +78,13 @@ class ImageReader:
             raise BadFileError(f"cannot be decoded ({first_line(error)})") from error
 
     def _resized(self, image: Image.Image) -> np.ndarray:
-        from PIL import Image, ImageOps
+        from PIL import Image
 
         height, width = self.image_size
         longer = _SPARE * max(height, width)
         image.draft(None, (longer, longer))  # Changes only JPEGs.
-        turned = as_rgb(ImageOps.exif_transpose(image))
+        image.load()  # Finds what is damaged.
+        turned = as_rgb(_upright(image))
         if turned.size != (width, height):
             turned = turned.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
         return np.array(turned)
@@ -103,6 +104,16 @@ class ImageReader:
         from kerasdist.data.folders.image_graph import decode
 
         return decode(contents, self.image_size)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image as the camera was held. Without a readable orientation, it stays as it is."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # noqa: BLE001 - damaged EXIF data raises anything; the pixels are complete
+        return image
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -92,5 +92,5 @@ class SoundFolder:
     def describe(self) -> dict[str, str]:
         """What was found, in words by title: classes and counts, sizes, split."""
         sizes = sound_sizes.in_words(self._headers)
-        used = f"read as {self.seconds:g} s of {self.rate:,} samples per second, mono"
+        used = f"read as {self.seconds:g} s, {self.rate:,} Hz, mono"
         return self._checked.describe(f"{sizes}; {used}")

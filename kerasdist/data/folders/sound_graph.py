@@ -93,9 +93,10 @@ def _converted(content: tf.Tensor, kind: tf.Tensor, bits: tf.Tensor) -> tf.Tenso
 
 def _resampled(samples: tf.Tensor, rate: tf.Tensor, wanted: int) -> tf.Tensor:
     """See `sound_reader.resampled`."""
-    num = tf.size(samples)
+    rate, num = tf.cast(rate, tf.int32), tf.size(samples)
+    seconds = -(-num // rate)
+    padded = tf.pad(samples, [[0, seconds * rate - num]])
+    kept = tf.signal.rfft(padded)[: seconds * wanted // 2 + 1]
+    converted = tf.signal.irfft(kept, [seconds * wanted]) * (wanted / tf.cast(rate, tf.float32))
     exact = tf.cast(num, tf.float64) * wanted / tf.cast(rate, tf.float64)
-    count = tf.maximum(1, tf.cast(tf.round(exact), tf.int32))
-    kept = tf.signal.rfft(samples)[: count // 2 + 1]
-    scale = tf.cast(count, tf.float32) / tf.cast(num, tf.float32)
-    return tf.signal.irfft(kept, [count]) * scale
+    return converted[: tf.maximum(1, tf.cast(tf.round(exact), tf.int32))]

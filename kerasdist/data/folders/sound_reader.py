@@ -133,11 +133,15 @@ def resampled(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     Example:
         >>> tone = np.sin(2 * np.pi * np.arange(400) / 40)
         >>> close = np.sin(2 * np.pi * np.arange(200) / 20)
-        >>> bool(np.abs(resampled(tone, 8000, 4000) - close).max() < 1e-9)
+        >>> bool(np.abs(resampled(tone, 8000, 4000) - close)[20:-20].max() < 0.01)
         True
     """
     if rate == wanted:
         return samples
-    count = max(1, round(len(samples) * wanted / rate))
-    kept = np.fft.rfft(samples)[: count // 2 + 1]
-    return np.fft.irfft(kept, count) * (count / len(samples))
+    # Whole seconds have a whole number of samples at both rates. The zeros also keep the end of a
+    # sound from ringing into its start.
+    seconds = -(-len(samples) // rate)
+    padded = np.pad(samples, (0, seconds * rate - len(samples)))
+    kept = np.fft.rfft(padded)[: seconds * wanted // 2 + 1]
+    converted = np.fft.irfft(kept, seconds * wanted) * (wanted / rate)
+    return converted[: max(1, round(len(samples) * wanted / rate))]

@@ -63,7 +63,7 @@ class CheckedFolders:
         if VALIDATION not in folders.splits:
             parts.append("none for validation")
         own = "by folder" if folders.has_split_folders else ""
-        drawn = f"a part of {self.validation_split:g} of each class was drawn for validation"
+        drawn = f"{self.validation_split:g} of each class, drawn"
         is_drawn = VALIDATION in folders.splits and not own
         return ", ".join(parts) + (f" ({own or drawn})" if own or is_drawn else "")
 

@@ -52,7 +52,7 @@ def in_words(sounds: Sequence[Sound]) -> str:
     bits = _range([sound.bits for sound in sounds], "{}")
     channels = sorted({sound.channels for sound in sounds})
     mono = ", mono" if channels == [1] else ", stereo" if channels == [2] else ""
-    return f"{lengths} s, {rates} samples per second of {bits} bits{mono}"
+    return f"{lengths} s, {rates} Hz, {bits} bits{mono}"
 
 
 def _range(values: Sequence[float], form: str) -> str:

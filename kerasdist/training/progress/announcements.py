@@ -14,6 +14,8 @@ from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.training.progress.reporter import as_text
 
 _MOST_DEVICES = 4
+# Of the titles of `beginning`. What is said before it lines up with it.
+WIDTH = len("precision")
 
 
 def beginning(
@@ -127,7 +129,7 @@ def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def aligned(facts: Mapping[str, str]) -> list[str]:
+def aligned(facts: Mapping[str, str], least_width: int = 0) -> list[str]:
     """A line per fact: its title, and in a second column its text."""
-    width = max(map(len, facts))
+    width = max(least_width, *map(len, facts))
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]

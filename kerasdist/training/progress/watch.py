@@ -14,6 +14,7 @@ from kerasdist.runs.intervals import Every, at_most
 from kerasdist.training.epochs.plan import Plan
 from kerasdist.training.epochs.validation import metric_results
 from kerasdist.training.options import WatchOptions
+from kerasdist.training.progress.bar import duration
 from kerasdist.training.progress.meter import Meter, Reading
 from kerasdist.training.progress.placement_log import PlacementLog
 from kerasdist.training.progress.profile import Profile
@@ -40,6 +41,8 @@ class Watch:
         self._at_step = self._at_epoch = self.meter.reading()
         self._seconds_per_step: float | None = None
         self._compiled: set[bool] = set()
+        self._tells_epoch = options.tells_epoch
+        self._epoch_steps: int | None = None
 
     def close(self) -> None:
         self._summaries.close()
@@ -49,6 +52,7 @@ class Watch:
     @contextlib.contextmanager
     def training(self, plan: Plan, engine: Engine) -> Iterator[None]:
         """Has a display, where there is one, until the training ends."""
+        self._epoch_steps = plan.epoch_steps
         with self.reporter.training(
             epochs=plan.epochs,
             steps=plan.steps,
@@ -103,6 +107,7 @@ class Watch:
         if self._logging.is_due(step):
             rate, seconds = self.meter.rates()
             self.reporter.step(step, outcome.loss, rate, seconds)
+            self._tell_epoch(seconds)
             rates, self._at_step = self._rates(self._at_step, learning_rate), self.meter.reading()
             rates["examples_per_second"] = round(rate, 3)
             self._run.log(kind="step", step=step, loss=outcome.loss, **rates)
@@ -124,6 +129,14 @@ class Watch:
         self._run.log(kind="epoch", **{"step": step, "epoch": epoch + 1, **rates, **logs})
         if self._run.has_folder():
             self._summaries.epoch(step, logs)
+
+    def _tell_epoch(self, seconds_per_step: float) -> None:
+        """Tells once how long an epoch takes, as soon as steps were measured."""
+        if self._tells_epoch and self._epoch_steps and not math.isnan(seconds_per_step):
+            self._tells_epoch = False
+            seconds = self._epoch_steps * seconds_per_step
+            text = f"{seconds:.2g} s" if seconds < 60 else duration(seconds)
+            self.reporter.say(f"an epoch takes about {text}, without validation")
 
     def tell_placement(self) -> None:
         """Tells once where the operations ran, if that was asked for."""

@@ -18,7 +18,6 @@ def test_each_network_is_in_keras(name):
         inspect.signature(build).parameters
     )
     assert callable(getattr(keras.applications, found.module).preprocess_input)
-    assert hasattr(getattr(keras.applications, found.module), found.kind)
 
 
 def test_the_table_has_all_networks_of_keras():
@@ -34,4 +33,4 @@ def test_sizes_and_names_are_checked():
     with pytest.raises(KerasdistError, match=r"at least 71 x 71"):
         kerasdist.backbone_size("xception", 50)
     with pytest.raises(KerasdistError, match=r"Did you mean 'efficientnet_b0'"):
-        kerasdist.backbone_size("efficientnet_bo")
+        kerasdist.backbone_size("efficientnetb0")

@@ -152,7 +152,7 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path, names, options, message)
 def test_what_is_not_a_folder_is_refused(tmp_path, pets):
     with pytest.raises(KerasdistError, match=r"does not exist.*`--data-dir`"):
         read(tmp_path / "nowhere")
-    with pytest.raises(KerasdistError, match="is a file. Expected a folder"):
+    with pytest.raises(KerasdistError, match=r"is a file\. Expected a folder"):
         read(pets / "cats" / "1.jpg")
 
 

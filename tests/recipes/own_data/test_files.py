@@ -147,7 +147,7 @@ def test_rate_and_length_are_chosen_from_the_sounds(tmp_path):
     found = sound_sizes.headers([tmp_path / f"{i}.wav" for i in range(4)])
     assert len(found) == 3
     assert (sound_sizes.choose_rate(found), sound_sizes.choose_seconds(found)) == (8000, 0.5)
-    expected = "0.3 to 0.5 s, 8,000 to 44,100 samples per second of 16 bits, stereo"
+    expected = "0.3 to 0.5 s, 8,000 to 44,100 Hz, 16 bits, stereo"
     assert sound_sizes.in_words(found) == expected
     assert sound_sizes.choose_rate(found[:1]) == 16000
     assert (sound_sizes.choose_rate([]), sound_sizes.choose_seconds([])) == (16000, 1.0)

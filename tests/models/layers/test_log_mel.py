@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 import kerasdist
-from kerasdist.models import log_mel
+from kerasdist.models.layers import log_mel
 
 
 def test_the_example_runs():

@@ -1,0 +1,230 @@
+"""From a folder to a trained, evaluated and exported classifier, by the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasdist
+from tests.own_data import IMAGE_CLASSES, write_images, write_sounds
+
+SUFFIXES = (".png", ".jpg", ".bmp", ".gif")
+SOUND_KINDS = ((8000, 2, 1), (16000, 3, 2), (8000, 1, 1), (11025, 4, 1))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A run of a folder of images, in the folder that holds both."""
+    place = tmp_path_factory.mktemp("photos")
+    write_images(place / "photos", 30, SUFFIXES)
+    return trained(place, "photos", "--epochs", "12", "--deterministic")
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sounds")
+    write_sounds(place / "sounds", 30, SOUND_KINDS)
+    return trained(place, "sounds", "--epochs", "12", "--batch-size", "8")
+
+
+def trained(place, name, *options):
+    """Runs `kerasdist fit` in a process of its own, as people do."""
+    argv = [sys.executable, "-m", "kerasdist", "fit", name, *options]
+    done = subprocess.run(argv, cwd=place, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (place / "out.txt").write_text(done.stdout)
+    return place
+
+
+def environment():
+    return {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
+
+
+def result(place, name):
+    return json.loads((place / "runs" / name / "0001" / "result.json").read_text())
+
+
+def test_a_folder_of_images_is_learnt(photos):
+    assert result(photos, "photos")["val_accuracy"] >= 0.9
+    lines = (photos / "out.txt").read_text().splitlines()
+    assert lines[0] == "found      images of 3 classes: bar 30, disc 30, ring 30"
+    assert lines[1] == "sizes      28 x 24; resized to 28 x 24"
+    assert lines[2].startswith("split      72 for training, 18 for validation")
+    assert any("an epoch takes about" in line for line in lines)
+
+
+def test_a_folder_of_sounds_is_learnt(sounds):
+    assert result(sounds, "sounds")["val_accuracy"] >= 0.9
+    assert "found      WAV files of 2 classes: high 30, low 30" in (sounds / "out.txt").read_text()
+
+
+def test_the_run_needs_no_folder(command, photos, monkeypatch, tmp_path):
+    """After the folder has moved: predict and export as before, evaluate with `--data-dir`."""
+    run = photos / "runs" / "photos" / "0001"
+    config = json.loads((run / "config.json").read_text())
+    assert config["recipe"] == "template:image"
+    assert config["settings"]["class_names"] == list(IMAGE_CLASSES)
+    expected = result(photos, "photos")["val_accuracy"]
+    (found,) = command("evaluate", run, "--json").objects
+    assert found["accuracy"] == pytest.approx(expected)
+    moved = photos / "moved"
+    (photos / "photos").rename(moved)
+    try:
+        done = command("evaluate", run)
+        assert done.code == 2
+        assert "photos' with the images does not exist" in done.err
+        (found,) = command("evaluate", run, "--data-dir", moved, "--json").objects
+        assert found["accuracy"] == pytest.approx(expected)
+        (found,) = command("evaluate", run, "--data-dir", moved, "--split", "all", "--json").objects
+        assert [row["examples"] for row in found["classes"]] == [30, 30, 30]
+        done = command("evaluate", run, "--data-dir", moved, "--split", "test")
+        assert done.code == 2
+        assert "There is no test data for the run" in done.err
+        done = command("predict", run, moved / "ring" / "0.png", moved / "bar")
+        assert done.code == 0
+        assert len(done.lines) == 31
+        assert done.lines[0].startswith(f"{moved / 'ring' / '0.png'}: ring ")
+        assert kerasdist.load(run).output_shape == (None, 3)
+        check_served(
+            command,
+            run,
+            [moved / n / f"{i}{s}" for n in IMAGE_CLASSES for i, s in enumerate(SUFFIXES)],
+            0.03,
+        )
+    finally:
+        moved.rename(photos / "photos")
+
+
+def check_served(command, run, files, most):
+    """The exported model tells the same of the bytes of files as `kerasdist predict`."""
+    done = command("export", run, "--format", "saved_model", "--output", "served", "--json")
+    (about,) = done.objects
+    assert about["classes"] == list(kerasdist.load_recipe(run).config.class_names)
+    assert any("serve_files" in note for note in about["notes"])
+    served = tf.saved_model.load("served").signatures["serve_files"]
+    found = served(contents=tf.constant([path.read_bytes() for path in files]))
+    answers = command("predict", run, *files, "--json", "--top", 9).objects
+    for answer, name, probabilities in zip(
+        answers, found["class"].numpy(), found["probabilities"].numpy(), strict=True
+    ):
+        assert answer["class"] == name.decode()
+        for guess in answer["top"]:
+            assert abs(guess["probability"] - probabilities[guess["index"]]) <= most
+
+
+def test_served_sounds_are_those_of_predict(command, sounds):
+    files = sorted((sounds / "sounds").glob("*/[0-7].wav"))
+    check_served(command, sounds / "runs" / "sounds" / "0001", files, 1e-4)
+
+
+@pytest.mark.slow
+def test_the_same_bits_on_two_devices(photos):
+    other = trained_with_devices(photos, 2)
+    assert other["weights_sha256"] == result(photos, "photos")["weights_sha256"]
+
+
+def trained_with_devices(place, count):
+    argv = [sys.executable, "-m", "kerasdist", "fit", "photos", "--epochs", "12"]
+    argv += ["--deterministic", "--devices", str(count), "--run-dir", f"runs/devices{count}"]
+    subprocess.run(argv, cwd=place, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    return json.loads((place / "runs" / f"devices{count}" / "result.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_to_the_same_bits(photos):
+    argv = [sys.executable, "-m", "kerasdist", "fit", "photos", "--epochs", "12", "--deterministic"]
+    argv += ["--save-every", "2", "--run-dir", "runs/killed"]
+    process = subprocess.Popen(
+        argv, cwd=photos, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if "step 10," in line:
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = subprocess.run(argv, cwd=photos, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "resum" in done.stdout
+    found = json.loads((photos / "runs" / "killed" / "result.json").read_text())
+    assert found["weights_sha256"] == result(photos, "photos")["weights_sha256"]
+
+
+def test_bad_files_are_named_before_the_training(command, tmp_path):
+    folder = write_images(tmp_path / "photos", 6)
+    (folder / "disc" / "2.png").write_bytes(b"<html>404")
+    start = time.monotonic()
+    done = command("fit", "photos", "--epochs", 1)
+    assert done.code == 2
+    assert "1 of 18 files in" in done.err
+    assert "disc/2.png is not an image: it is an HTML page" in done.err
+    assert time.monotonic() - start < 5
+    assert not Path("runs").exists()
+    done = command("fit", "photos", "--epochs", 1, "--skip-bad")
+    assert done.code == 0
+    assert "skipped    1 files: disc/2.png is not an image" in done.out
+    settings = json.loads(Path("runs/photos/0001/config.json").read_text())["settings"]
+    assert settings["skipped"] == ["disc/2.png"]
+    (event,) = (
+        e
+        for e in command(
+            "fit", "photos", "--epochs", 1, "--skip-bad", "--no-resume", "--json"
+        ).objects
+        if e["event"] == "data"
+    )
+    assert event["found"] == "images of 3 classes: bar 6, disc 5, ring 6"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["fit", "photos/bar"], "holds images, but no folder of them"),
+        (["fit", "photos/bar/0.png"], "is a file that kerasdist cannot train on"),
+        (["fit", "photos", "--data-dir", "photos"], "Unknown option '--data-dir'"),
+        (["fit", "photos", "--image-size", "0"], "Received `image_size=0`"),
+        (["fit", "photos", "--validation-split", "2"], "Received `validation_split=2"),
+        (["verify", "photo"], "Received the recipe 'photo'"),
+    ],
+)
+def test_wrong_commands(command, tmp_path, argv, message):
+    write_images(tmp_path / "photos", 2)
+    done = command(*argv)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_the_data_of_another_recipe_cannot_be_moved(command, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps({"kerasdist": "0", "recipe": "x", "settings": {}}))
+    (run / "result.json").write_text(json.dumps({"status": "finished"}))
+    (run / "final.keras").write_bytes(b"")
+    done = command("evaluate", run, "--data-dir", tmp_path)
+    assert done.code == 2
+    assert "whose data is not a folder" in done.err
+
+
+def test_verify_takes_a_folder(command, tmp_path):
+    write_images(tmp_path / "photos", 8)
+    done = command("verify", "photos", "--counts", "1,2", "--steps", 2, "--deterministic", "--json")
+    (found,) = done.objects
+    assert found["agree"] is True
+
+
+@pytest.mark.slow
+def test_many_small_images_need_little_memory():
+    root = Path(__file__).parents[1]
+    argv = [sys.executable, "benchmarks/folders.py", "--images", "100000", "--json"]
+    done = subprocess.run(argv, cwd=root, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["images"] == 100_000
+    assert found["peak_mb"] < 2000
+    assert np.isfinite(found["images_per_second"])
