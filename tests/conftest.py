@@ -28,7 +28,7 @@ import tensorflow as tf
 import kerasdist
 from kerasdist.cli import main
 from kerasdist.errors import KerasdistError
-from kerasdist.training import inference, session
+from kerasdist.training import engines as engines_module
 
 SHARED_DATA = os.path.join(os.path.dirname(__file__), "..", "..", "shared", "data")
 
@@ -102,7 +102,7 @@ def engines(monkeypatch):
     """The engines that `fit` made."""
     made = []
 
-    class Kept(session.Engine):
+    class Kept(engines_module.Engine):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             made.append(self)
@@ -110,7 +110,7 @@ def engines(monkeypatch):
         def close(self):
             """Its copies stay: tests look at them."""
 
-    monkeypatch.setattr(session, "Engine", Kept)
+    monkeypatch.setattr(engines_module, "Engine", Kept)
     return made
 
 
@@ -121,8 +121,7 @@ def not_compiled(monkeypatch):
     def engine(*args, **kwargs):
         raise AssertionError("an engine was made before the error")
 
-    for module in (session, inference):
-        monkeypatch.setattr(module, "Engine", engine)
+    monkeypatch.setattr(engines_module, "Engine", engine)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import kerasdist
 from kerasdist.devices.placement import Placement, place
 from kerasdist.engine.transfer import exchange
 from kerasdist.runs.trained_model import weights_sha256
-from kerasdist.training import session
+from kerasdist.training import engines as engines_module
 from kerasdist.training.progress import watch
 
 
@@ -39,7 +39,7 @@ def engines(monkeypatch):
     made = []
     monkeypatch.setattr(Placement, "shares_memory", False)
 
-    class Recorded(session.Engine):
+    class Recorded(engines_module.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
@@ -47,7 +47,7 @@ def engines(monkeypatch):
         def close(self):
             """Its copies stay: tests look at them."""
 
-    monkeypatch.setattr(session, "Engine", Recorded)
+    monkeypatch.setattr(engines_module, "Engine", Recorded)
     return made
 
 
@@ -107,16 +107,16 @@ def test_t4_many_steps_in_one_call_equal_single_steps(monkeypatch):
     def trained(seconds):
         monkeypatch.setattr(watch, "SECONDS_PER_CALL", seconds)
         calls = []
-        original = session.Engine.train
+        original = engines_module.Engine.train
 
         def counted(self, iterator, num_steps):
             calls.append(num_steps)
             return original(self, iterator, num_steps)
 
-        monkeypatch.setattr(session.Engine, "train", counted)
+        monkeypatch.setattr(engines_module.Engine, "train", counted)
         model = linear(rate=0.1)
         fit(model, (X, Y), devices=2, batch_size=2, epochs=6)
-        monkeypatch.setattr(session.Engine, "train", original)
+        monkeypatch.setattr(engines_module.Engine, "train", original)
         return model.get_weights()[0], calls
 
     single, single_calls = trained(0.0)

@@ -5,7 +5,6 @@ For one training step, from a batch to new weights, read `train_step.py`.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,9 @@ import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement, fetched, on_host
-from kerasdist.engine import compiled_loop, finite, observations, sums, updates
+from kerasdist.engine import compiled_loop, finite, observations
+from kerasdist.engine.compiled import parts
+from kerasdist.engine.compiled.random_seeds import Seed
 from kerasdist.engine.compiled_loop import (
     END_OF_DATA,
     NOT_FINITE,
@@ -31,11 +32,9 @@ from kerasdist.engine.settings import Settings
 from kerasdist.engine.shard_functions import ShardFunctions
 from kerasdist.engine.shards import Number
 from kerasdist.engine.state import Start, State
-from kerasdist.engine.train_step import Details, StepParts, first_of, train_step
-from kerasdist.engine.transfer import exchange
+from kerasdist.engine.train_step import Details, first_of
 from kerasdist.engine.transfer.batches import Batches, DeviceBatches, HostBatches, Source
 from kerasdist.engine.transfer.replicas import on_replicas
-from kerasdist.engine.whole_batch.whole_loss import WholeLosses
 from kerasdist.models import pure
 from kerasdist.models.tensors.composites import as_result, concatenated, only_dense
 
@@ -53,41 +52,36 @@ class Engine:
         self.model, self.placement, self.settings = model, placement, settings
         self.roles = roles_of(model, settings)
         self._seed_generator = pure.share_global_seed_generator()
-        self.vectors = self._vectors()
-        with_ema = settings.ema is not None
-        self.state = State(model, self.roles, placement, with_ema=with_ema, joined=self.vectors)
+        self.seed = Seed(settings.seed)
+        self.calls = placement.calls
+        self.vectors = parts.vectors(model, self.roles, placement, settings)
+        self.state = State(
+            model,
+            self.roles,
+            placement,
+            seed=self.seed,
+            with_ema=settings.ema is not None,
+            joined=self.vectors,
+        )
         self.functions = ShardFunctions(
             model,
             self.roles,
             settings,
             placement=placement,
+            seed=self.seed,
             is_joined=self.vectors is not None,
             is_packed=self._is_packed(),
         )
         self.draws = Draws(settings.drawn, placement)
-        self._own = OwnSteps(model, self.roles, placement, settings, self.state)
+        self._own = OwnSteps(model, self.roles, placement, settings, self.state, self.seed)
         self._to_train, self._to_test = self._batches(), self._batches()
-        self._parts = self._step_parts()
+        self._parts = parts.step_parts(
+            model, self.roles, placement, settings, self.state, self.functions
+        )
         self.train_loop = compiled_loop.compiled(self._train_loop)
         self.observed_step = compiled_loop.compiled(self._observed_step)
         self.test_loop = compiled_loop.compiled(self._test_loop)
         self.predict_loop = compiled_loop.compiled(self._predict)
-
-    def _vectors(self) -> pure.Joined | None:
-        """Vectors of the variables of a small model, if settings, devices and optimizer allow.
-
-        They round differently from single variables. So deterministic runs do not use them: their
-        bits must match those of workers, which have copies of each variable.
-        """
-        settings, placement, roles = self.settings, self.placement, self.roles
-        is_plain = settings.joins and not (settings.deterministic or settings.own_steps)
-        if not is_plain or placement.has_copies:
-            return None
-        held = (*roles.trainable, *roles.other, *roles.optimizer)
-        if sum(math.prod(v.shape) for v in held) > sums.SMALL:
-            return None
-        with tf.device(placement.names[0]):
-            return pure.join(self.model.optimizer, roles)
 
     def _is_packed(self) -> bool:
         """Whether the terms of a step are packed into vectors: saves operations, takes memory."""
@@ -101,42 +95,8 @@ class Engine:
             return HostBatches(of_one_size=not settings.deterministic)
         return DeviceBatches(self.placement, settings.shards, needs_whole=settings.needs_whole)
 
-    def _step_parts(self) -> StepParts:
-        """Chooses, where there is a plain and a quick way, what suits the model and the devices."""
-        deterministic, host = self.settings.deterministic, self.placement.host
-        whole = WholeLosses.of(self.functions, self.roles, self.settings, self.placement)
-        add_up_shards: sums.AddUpShards = partial(sums.looped, fixed_order=deterministic, host=host)
-        metrics: updates.Metrics = updates.SummedMetrics()
-        if self.settings.needs_whole:
-            add_up_shards = add_up_shards if whole.is_any else sums.unrolled
-            metrics = updates.GatheredMetrics(self.state, self.functions.update_metrics)
-        elif self.state.is_vector("metrics"):
-            metrics = updates.VectorMetrics(self.state)
-        return StepParts(
-            model=self.model,
-            placement=self.placement,
-            settings=self.settings,
-            state=self.state,
-            functions=self.functions,
-            add_up_shards=add_up_shards,
-            reduction=exchange.reduction(self.placement, fixed_order=deterministic),
-            metrics=metrics,
-            whole=whole,
-        )
-
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
-        """`train_step` with its parts. Only training needs them: they need an optimizer."""
-        roles, settings, state = self.roles, self.settings, self.state
-        optimizer = updates.Optimizer.of(self.model.optimizer, roles, settings)
-        plain = updates.PlainUpdate(optimizer)
-        weights: updates.Update = plain
-        if self.vectors is not None:
-            vectors = updates.Optimizer.of(self.vectors.optimizer, self.vectors.roles, settings)
-            weights = updates.VectorUpdate(vectors, plain, state)
-        elif state.is_updated_in_place:
-            weights = updates.InPlaceUpdate(optimizer, state)
-        update = updates.StepUpdate(roles, optimizer, weights, self._parts.metrics)
-        return partial(train_step, self._parts, update, finite.writer(state))
+        return parts.training(self._parts, self.roles, self.vectors)
 
     def ema_weights(self) -> list[Any]:
         """Arrays in the order of `model.get_weights()`, with averages for the trainable weights."""
@@ -228,8 +188,18 @@ class Engine:
             return own
         return keras.tree.map_structure(lambda t: workers.join_rows(only_dense(t)), own)
 
+    def reopen(self, placement: Placement, seed: int) -> None:
+        """Begins again after `close`, with another seed and the caller's newest values.
+
+        `placement` has the same devices, and watches over the calls of the next training.
+        """
+        self.calls = placement.calls
+        self.seed.assign(seed)
+        self.state.begin()
+        self._own.last_logs.clear()
+
     def close(self) -> None:
-        """Frees what waits on GPUs for the next step: batches, and copies of the state."""
+        """Frees batches that wait on GPUs for the next step, and copies of the state."""
         self._to_train.clear()
         self._to_test.clear()
         self.state.free_copies()

@@ -11,10 +11,11 @@ import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
-from kerasdist.engine.sealed import Sealed
+from kerasdist.engine.compiled.random_seeds import Seed, of_generators
+from kerasdist.engine.compiled.sealed import Sealed
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
-from kerasdist.engine.sums import Changed, Deltas, Host, Rows
+from kerasdist.engine.sums import Changed, Deltas, Rows
 from kerasdist.engine.terms import (
     Packing,
     StateTerms,
@@ -70,11 +71,12 @@ class ShardFunctions:
         settings: Settings,
         *,
         placement: Placement,
+        seed: Seed,
         is_joined: bool,
         is_packed: bool,
     ):
         self._model, self._roles = model, roles
-        self._seed, self._is_jit, self._host = settings.seed, settings.jit, placement.host
+        self._is_jit, self._host = settings.jit, placement.host
         self._on_cpu = not placement.is_gpu
         self._gather_outputs = settings.gather_metrics
         self._output_structure: Any = None
@@ -87,7 +89,13 @@ class ShardFunctions:
         )
         self.test_state = StateTerms(roles, settings.test_state_rules)
         self.evaluation_terms = EvaluationTerms(roles, self.test_state)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(
+            Sealed,
+            seed=seed.value,
+            on_draw=seed.note_trace,
+            rows_of=rows_of,
+            on_gpu=placement.is_gpu,
+        )
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         # The CPUs of a process share a processor, so one of them compiles for all. GPUs cannot.
         compiled = partial(sealed, jit=True, device="CPU:0" if self._on_cpu else None)
@@ -146,7 +154,7 @@ class ShardFunctions:
 
     def _predict(self, inputs: Inputs, piece: Piece) -> tuple[Any, list[tf.Tensor]]:
         """`(outputs, terms of the state that call changes)`."""
-        *seeds, _ = self._seeds(inputs.step, piece.index)
+        *seeds, _ = self._seeds(inputs, piece)
         state = (inputs.trainable, inputs.other, seeds)
         forward = pure.predict(self._model, self._roles, state, piece.example)
         self.changed_by_prediction = list(forward.changed)
@@ -190,7 +198,7 @@ class ShardFunctions:
         watch: Callable[[tf.Tensor], None],
     ) -> pure.Forward:
         """Runs the loss alone, on the outputs for a whole batch."""
-        *seeds, shard.draw_seed = self._seeds(inputs.step, whole.index)
+        *seeds, shard.draw_seed = self._seeds(inputs, whole)
         return pure.loss_of_outputs(
             self._model,
             self._roles,
@@ -214,7 +222,7 @@ class ShardFunctions:
         with_loss: bool = True,
         watch: Callable[[tf.Tensor], None] | None = None,
     ) -> pure.Forward:
-        *seeds, shard.draw_seed = self._seeds(inputs.step, piece.index)
+        *seeds, shard.draw_seed = self._seeds(inputs, piece)
         return pure.forward(
             self._model,
             self._roles,
@@ -227,11 +235,12 @@ class ShardFunctions:
             watch=watch,
         )
 
-    def _seeds(self, step: tf.Tensor, index: tf.Tensor) -> list[tf.Tensor]:
+    def _seeds(self, inputs: Inputs, piece: Piece) -> list[tf.Tensor]:
         # XLA compiles for one device only.
         host = contextlib.nullcontext if self._is_jit else self._host
         # One more than there are generators, for `tf.random`.
-        return seeds_of(self._seed, step, index, len(self._roles.seeds) + 1, host)
+        count = len(self._roles.seeds) + 1
+        return of_generators(inputs.seeds, piece.index, count, host)
 
     def rows(self, forward: pure.Forward) -> Rows:
         """The outputs, then their masks."""
@@ -271,22 +280,6 @@ def counted(rows: Rows, piece: Piece) -> Rows:
     if piece.num_examples is None:
         return rows
     return [None if t is None else t[: piece.num_examples] for t in rows]
-
-
-def seeds_of(
-    seed: int, step: tf.Tensor, index: tf.Tensor, count: int, host: Host
-) -> list[tf.Tensor]:
-    """The states of `count` seed generators: they depend on seed, generator, step and shard."""
-    with host():  # Operations that draw random numbers on GPUs take their seeds from the host.
-        of_step = _random_numbers((2,), tf.stack([tf.constant(seed, tf.int64), step]))
-        of_shard = tf.stack([tf.constant(0, tf.int64), tf.cast(index, tf.int64)])
-        return tf.unstack(_random_numbers((count, 2), of_step + of_shard), count)
-
-
-def _random_numbers(shape: tuple[int, ...], seed: tf.Tensor) -> tf.Tensor:
-    return tf.random.stateless_uniform(
-        shape, seed, minval=0, maxval=2**31 - 1, dtype=tf.int64, alg="philox"
-    )
 
 
 def _added(forward: pure.Forward, shard: pure.Shard) -> tf.Tensor:

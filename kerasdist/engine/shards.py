@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
+from kerasdist.engine.compiled.random_seeds import OfStep
 from kerasdist.engine.settings import Settings
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
@@ -24,11 +25,11 @@ def leaves(structure: Any) -> list[Any]:
 
 
 class Inputs(NamedTuple):
-    """What all shards of a step share: values of the model's variables, step and loss scale."""
+    """What all shards of a step share: values of the model's variables, seeds and loss scale."""
 
     trainable: Sequence[tf.Tensor]
     other: Sequence[tf.Tensor]
-    step: tf.Tensor
+    seeds: OfStep
     scale: tf.Tensor | None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement, fetched
+from kerasdist.engine.compiled.counters import Counters
+from kerasdist.engine.compiled.random_seeds import OfStep, Seed
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
 from kerasdist.engine.transfer import copies
@@ -27,37 +29,6 @@ Values = Mapping[str, Sequence[tf.Tensor | None]]
 
 
 @dataclass(frozen=True)
-class Counters:
-    """The places, among an optimizer's variables, of its number of updates and its loss scale.
-
-    A `LossScaleOptimizer` has variables for its scale and for the number of finite steps since it
-    last changed. `fixed_scale` is the `loss_scale_factor` of other optimizers.
-    """
-
-    updates: int
-    scale_and_count: tuple[int, int] | None
-    growth_steps: int | None
-    fixed_scale: float | None
-
-    @classmethod
-    def of(cls, optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> Counters:
-        inner, scale, count = pure.loss_scale(optimizer)
-        place = {id(v): i for i, v in enumerate(variables)}
-        return cls(
-            place[id(optimizer.iterations)],
-            (place[id(scale)], place[id(count)]) if scale is not None else None,
-            getattr(optimizer, "dynamic_growth_steps", None),
-            inner.loss_scale_factor,
-        )
-
-    def scale(self, values: Tensors) -> tf.Tensor | None:
-        """The factor of the loss; None if there is none."""
-        if self.scale_and_count is not None:
-            return values[self.scale_and_count[0]]
-        return None if self.fixed_scale is None else tf.constant(self.fixed_scale, tf.float64)
-
-
-@dataclass(frozen=True)
 class Start:
     """The values that a step starts from, on one replica.
 
@@ -68,13 +39,14 @@ class Start:
     stored: Values
     trainable: Tensors
     step: tf.Tensor
+    seeds: OfStep
     optimizer: Tensors = ()
     scale: tf.Tensor | None = None
     copy: int = 0
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(self.trainable, self.stored["other"], self.step, self.scale)
+        return Inputs(self.trainable, self.stored["other"], self.seeds, self.scale)
 
 
 class State:
@@ -92,10 +64,11 @@ class State:
         roles: pure.Parts,
         placement: Placement,
         *,
+        seed: Seed,
         with_ema: bool,
         joined: pure.Joined | None = None,
     ):
-        self._model, self._roles, self._placement = model, roles, placement
+        self._model, self._roles, self._placement, self._seed = model, roles, placement, seed
         self._devices = placement.devices if placement.has_copies else placement.devices[:1]
         self._owners = {role: roles.natives(role) for role in ROLES}
         self._groups = {
@@ -112,11 +85,15 @@ class State:
         self._owners["ema"] = self._owners["trainable"] if with_ema else []
         self._groups["ema"] = self._groups["trainable"] if with_ema else []
         if joined:
-            self.refresh()
-            self._put("ema", self._owners["ema"])
+            self.begin()
         if placement.workers is not None:
             _, arrays = placement.workers.arrays_of_chief(None, self.snapshot())
             self.restore(arrays)
+
+    def begin(self) -> None:
+        """Takes the values of the caller's variables, and begins new averages with them."""
+        for role in (*ROLES, "ema"):
+            self._put(role, self._owners[role], write=copies.fill)
 
     @cached_property
     def counters(self) -> Counters:
@@ -184,21 +161,24 @@ class State:
         trainable = self.apart("trainable", stored["trainable"])
         optimizer = self.apart("optimizer", stored["optimizer"])
         step = tf.cast(optimizer[self.counters.updates], tf.int64)
-        return Start(stored, trainable, step, optimizer, self.counters.scale(optimizer), copy)
+        seeds, scale = self._seed.of_step(step), self.counters.scale(optimizer)
+        return Start(stored, trainable, step, seeds, optimizer, scale, copy)
 
     def start_own(self, stored: Values, copy: int = 0) -> Start:
         """What a `train_step` of the model's class starts from. It counts its steps itself."""
         counter = pure.step_counter(self._model)
         place = next(i for i, v in enumerate(self._roles.other) if v is counter)
         trainable, number = list(stored["trainable"]), stored["other"][place]
-        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
+        seeds = self._seed.of_step(number)
+        return Start(stored, trainable, number, seeds, stored["optimizer"], copy=copy)
 
     def start_without_update(
         self, stored: Values, copy: int = 0, *, number: tf.Tensor, use_ema: bool = False
     ) -> Start:
         """What a step of an evaluation or a prediction starts from. `number` is its batch's."""
         trainable = list(self.apart("trainable", stored["ema" if use_ema else "trainable"]))
-        return Start(stored, trainable, number, stored["optimizer"], copy=copy)
+        seeds = self._seed.of_step(number)
+        return Start(stored, trainable, number, seeds, stored["optimizer"], copy=copy)
 
     def first(self, role: str) -> Tensors:
         """The values on the first device."""
@@ -232,10 +212,9 @@ class State:
         return self.assign(state, start)
 
     def free_copies(self) -> None:
-        """Frees the memory of the copies on devices, after a last `write_back`."""
+        """Frees the memory of copies, vectors and averages, after a last `write_back`."""
         own = {id(owner) for role in ROLES for owner in self._owners[role]}
-        if self._placement.is_gpu or self._placement.has_copies:
-            copies.free(itertools.chain.from_iterable(self._copies.values()), own)
+        copies.free(itertools.chain.from_iterable(self._copies.values()), own)
 
     def write_back(self, *roles: str) -> None:
         """Copies values from the devices to the caller's variables (all roles by default)."""
@@ -253,13 +232,18 @@ class State:
         for role in roles or ROLES:
             self._put(role, self._owners[role])
 
-    def _put(self, role: str, values: Sequence[Any]) -> None:
+    def _put(
+        self,
+        role: str,
+        values: Sequence[Any],
+        write: Callable[[tf.Variable, Any], object] = copies.assign,
+    ) -> None:
         for numbers, placed in zip(self._groups[role], self._copies[role], strict=True):
             own = [_local(values[i]) for i in numbers]
             value = own[0] if len(own) == 1 else np.concatenate([np.ravel(v) for v in own])
             for copy in placed:
                 if copy is not value:
-                    copy.assign(value)
+                    write(copy, value)
 
     def arrays(self, role: str) -> list[np.ndarray]:
         """The values on the first device, in the order of the model's variables."""

@@ -12,10 +12,11 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
+from kerasdist.engine.compiled.random_seeds import Host
 from kerasdist.engine.shards import Number
 
 # So many numbers in a tensor, or in the state of a model, are few. Below this limit, a step takes
@@ -33,7 +34,6 @@ Rows = Sequence[tf.Tensor | None]
 # Computes one shard of a replica, by its number: the terms that add up, and the outputs.
 ShardSums = tuple[list[tf.Tensor], Rows]
 RunShard = Callable[[Number], ShardSums]
-Host = Callable[[], contextlib.AbstractContextManager[Any]]
 AddUpShards = Callable[[RunShard, ShardSums, int], ShardSums]
 
 

@@ -9,9 +9,10 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
+from kerasdist.engine.compiled.counters import Counters
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Piece
-from kerasdist.engine.state import Counters, Start, State, Tensors, Values
+from kerasdist.engine.state import Start, State, Tensors, Values
 from kerasdist.engine.sums import Deltas, Rows, Totals
 from kerasdist.engine.terms import wide
 from kerasdist.models import pure

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -23,6 +22,7 @@ from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
 from kerasdist.models import inspection, pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.inspection import Findings
+from kerasdist.models.memory.kept import kept
 from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.programs.batch_queue import BatchQueue, spec_of
 from kerasdist.programs.options import ProgramOptions
@@ -32,11 +32,8 @@ from kerasdist.training.epochs import not_finite
 from kerasdist.training.epochs.validation import metric_results, reset_metrics
 from kerasdist.training.model_source import fresh_seed
 
-# A GAN's loop freezes and thaws layers, and batches may have several structures.
-_MOST_KEPT = 8
 _KERAS_BATCH_SIZE = 32
-# The attribute of a model that holds its engines: they are freed with the model.
-_ATTRIBUTE = "kerasdist_single_batches"
+_KIND = "single batches"
 
 
 @dataclass
@@ -45,14 +42,6 @@ class _Compiled:
 
     engine: Engine
     queue: BatchQueue | None
-
-
-@dataclass
-class _Kept:
-    """The engines of a model since it was compiled. `made_by` is what `compile` made."""
-
-    made_by: tuple[Any, ...] = ()
-    engines: OrderedDict[Any, _Compiled] = field(default_factory=OrderedDict)
 
 
 def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
@@ -153,43 +142,26 @@ class SingleBatches:
             placement.guarded(),
             sums.fixed_graphs(options.deterministic, placement.is_gpu),
         ):
-            kept = self._kept(model, kind)
+            if kind != "predict":
+                ensure_compiled(model)
             spec = spec_of(batch)
-            compiled = kept.engines.get(self._key(model, spec, kind))
+            compiled = kept(model).take(_KIND, self._key(model, spec, kind))
             if compiled is None:
                 compiled = self._make(model, batch, spec, kind)
-                if len(kept.engines) >= _MOST_KEPT:
-                    kept.engines.popitem(last=False)[1].engine.close()
             else:
                 # Somebody may have changed the weights: `set_weights`, or a model that shares them.
                 compiled.engine.state.refresh()
-            # Making the engine may have built the model, which is part of the key.
-            key = self._key(model, spec, kind)
-            kept.engines[key] = compiled
-            kept.engines.move_to_end(key)
             try:
                 yield compiled
-            except BaseException as error:
-                del kept.engines[key]  # A batch may be left in its queue.
-                if isinstance(error, tf.errors.OpError):
-                    raise translate(error) or error from None
-                raise
-
-    def _kept(self, model: keras.Model, kind: str) -> _Kept:
-        if kind != "predict":
-            ensure_compiled(model)
-        made_by = pure.compilation(model)
-        found = vars(model).get(_ATTRIBUTE)
-        is_old = found is None or any(
-            a is not b for a, b in zip(found.made_by, made_by, strict=True)
-        )
-        if is_old:
-            found = _Kept(made_by)
-            # Not by Keras's `__setattr__`, which would look for layers in it.
-            object.__setattr__(model, _ATTRIBUTE, found)
-        return found
+            except tf.errors.OpError as error:
+                raise translate(error) or error from None
+            # Not after an error: a batch may be left in its queue. Making the engine may have built
+            # the model, which is part of the key.
+            for old in kept(model).give(_KIND, self._key(model, spec, kind), compiled):
+                old.engine.close()
 
     def _key(self, model: keras.Model, spec: Any, kind: str) -> Any:
+        """Cheaper than a fingerprint: there is a call for each batch."""
         flat = tuple((s.shape, s.dtype) for s in tf.nest.flatten(spec))
         layers = tuple((id(layer), layer.trainable) for layer in pure.all_layers(model))
         structure = repr(tf.nest.map_structure(lambda _: 0, spec))

@@ -17,9 +17,10 @@ from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import KERAS_BATCH_SIZE, Stream, is_arrays, open_stream
 from kerasdist.devices.placement import Placement
 from kerasdist.errors import InexactLossError, InexactStateError, KerasdistError
-from kerasdist.models import inspection, pure, refusals
+from kerasdist.models import pure, refusals
 from kerasdist.models.class_weights import weigh_batch, weighed_spec
 from kerasdist.models.inspection import Findings
+from kerasdist.models.memory.findings import built_for_prediction, inspected, inspected_own
 from kerasdist.models.value_checks import AllowNan, check_arrays
 from kerasdist.models.verdicts import Verdict, verdict
 from kerasdist.training.epochs.plan import Plan
@@ -154,7 +155,7 @@ class DataChecker:
         if pure.overrides(self.model, "predict_step"):
             findings = self._inspected_own(stream, "predict_step")
         else:
-            findings = inspection.build_for_prediction(self.model, stream.element_spec)
+            findings = built_for_prediction(self.model, stream.element_spec)
         found, reason = self._verdict(stream.first_batch, findings, training=False)
         share = self.placement.share(self.shards)
         prepare = preparation(
@@ -198,16 +199,14 @@ class DataChecker:
     ) -> Findings:
         """Traces a step that the model's class overrides."""
         model, spec = self.model, element_spec(stream, augment)
-        if not class_weight:
-            return inspection.inspect_own(
-                model, method, spec, lambda: first_batch(stream, augment), self.shards
-            )
-        spec = weighed_spec(model, spec, class_weight)
+        if class_weight:
+            spec = weighed_spec(model, spec, class_weight)
 
-        def weighed() -> Any:
-            return weigh_batch(model, first_batch(stream, augment), class_weight)
+        def first() -> Any:
+            batch = first_batch(stream, augment)
+            return weigh_batch(model, batch, class_weight) if class_weight else batch
 
-        return inspection.inspect_own(model, method, spec, weighed, self.shards)
+        return inspected_own(model, method, spec, first, self.shards)
 
     def _opened(self, data: DataLike, **options: Any) -> Stream:
         stream = open_stream(data, **options)
@@ -234,7 +233,7 @@ class DataChecker:
         if pure.overrides(model, method):
             findings = self._inspected_own(stream, method, augment, class_weight)
         else:
-            findings = inspection.inspect(model, spec, to_train=to_train, class_weight=class_weight)
+            findings = inspected(model, spec, to_train=to_train, class_weight=class_weight)
         if stream.arrays is not None:
             check_arrays(model, stream.arrays, findings.labels, name, allow_nan=allow_nan)
         return findings

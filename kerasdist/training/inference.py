@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.value_checks import AllowNan
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker, check_ends
+from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.validation import outputs, test
 from kerasdist.training.keras_arguments import packing
@@ -220,8 +222,9 @@ def _evaluate(
         )
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
-        stack.callback(engine.close)
+        engine = stack.enter_context(
+            _engine(model, placement, checked, shards, deterministic=deterministic)
+        )
         hooks = _hooks(engine, checked, options)
         logs = test(engine, checked.feed, options.steps, hooks, use_ema=False, call=None)
         engine.state.write_back("trainable", "other")  # What `call` changes, as in Keras.
@@ -248,8 +251,9 @@ def _predict(
         checked = checker.to_predict(data, batch_size=options.batch_size, steps=options.steps)
         if options.steps is None:
             check_ends(checked.stream, "data", "steps")
-        engine = _engine(model, placement, checked, shards, deterministic=deterministic)
-        stack.callback(engine.close)
+        engine = stack.enter_context(
+            _engine(model, placement, checked, shards, deterministic=deterministic)
+        )
         found = outputs(engine, checked.feed, options.steps, _hooks(engine, checked, options))
         engine.state.write_back("trainable", "other")
         options.tell(checked.feed, began, {}, placement)
@@ -263,7 +267,7 @@ def _engine(
     shards: int,
     *,
     deterministic: bool = False,
-) -> Engine:
+) -> AbstractContextManager[Engine]:
     own, reason = checked.findings.own_step, checked.whole_reason
     if checked.findings.synchronizes:
         reason = "a layer takes statistics over whole batches, also to evaluate"
@@ -281,7 +285,7 @@ def _engine(
         own_steps={} if own is None else {own.method: own},
         drawn=checked.findings.drawn,
     )
-    return Engine(model, placement, settings)
+    return engine_for(model, placement, settings)
 
 
 def _hooks(engine: Engine, checked: CheckedData, options: TestOptions) -> Hooks:

@@ -20,6 +20,7 @@ from kerasdist.models import refusals
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
 from kerasdist.training import preparation
+from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.loop import Loop
 from kerasdist.training.epochs.validation import test
@@ -64,8 +65,7 @@ def _train_stage(
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
         settings = preparation.settings(options, prepared)
-        engine = Engine(prepared.model, prepared.placement, settings)
-        stack.callback(engine.close)
+        engine = stack.enter_context(engine_for(prepared.model, prepared.placement, settings))
         plan = options.plan.over(prepared.data.stream.num_batches)
         hooks = Hooks(
             engine,

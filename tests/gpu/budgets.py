@@ -71,13 +71,13 @@ def kerasdist_steps(kind, num_devices, options):
     """A function that runs steps of kerasdist in one call, and the model."""
     import kerasdist
     from kerasdist.engine.transfer import exchange
-    from kerasdist.training import session
+    from kerasdist.training import engines as engines_module
 
     exchange.BUCKET_BYTES = 2**20  # As small beside these models as it is beside large ones.
 
     data, engines = batches(), []
 
-    class Kept(session.Engine):
+    class Kept(engines_module.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             engines.append(self)
@@ -86,9 +86,9 @@ def kerasdist_steps(kind, num_devices, options):
             """It goes on after the fit."""
 
     model = build(kind, options.pop("optimizer", "adam"))
-    keep, session.Engine = session.Engine, Kept
+    keep, engines_module.Engine = engines_module.Engine, Kept
     kerasdist.fit(model, data, steps=1, devices=num_devices, progress=False, **options)
-    session.Engine = keep
+    engines_module.Engine = keep
     iterator = iter(data)
     return lambda steps: engines[0].train(iterator, steps), model
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
-from kerasdist.training import inference
+from kerasdist.training import engines as engines_module
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(41, 4)).astype("float32")
@@ -191,12 +191,12 @@ def test_evaluating_changes_no_weight_and_steps_limit_it():
 def test_predicting_many_batch_sizes_compiles_at_most_twice(monkeypatch):
     made = []
 
-    class Recorded(inference.Engine):
+    class Recorded(engines_module.Engine):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(inference, "Engine", Recorded)
+    monkeypatch.setattr(engines_module, "Engine", Recorded)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     found = kerasdist.predict(model, lambda: ((X[:n],) for n in range(1, 31)), devices=2)
     assert len(found) == sum(range(1, 31))

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
+from kerasdist.engine.compiled.random_seeds import Seed
 from kerasdist.engine.compiled_loop import Outcome, StepResult
 from kerasdist.engine.own_steps.functions import StepFunctions
 from kerasdist.engine.own_steps.steps import OwnParts, own_predict_step, own_step
@@ -35,9 +36,10 @@ class OwnSteps:
         placement: Placement,
         settings: Settings,
         state: State,
+        seed: Seed,
     ):
         self._model, self._roles, self._placement = model, roles, placement
-        self._settings, self._state = settings, state
+        self._settings, self._state, self._seed = settings, state, seed
         self._made: dict[str, OwnParts] = {}
         # What each step returned last.
         self.last_logs: dict[str, Any] = {}
@@ -83,7 +85,7 @@ class OwnSteps:
                 placement,
                 settings,
                 self._state,
-                StepFunctions(self._model, self._roles, settings, plan, placement),
+                StepFunctions(self._model, self._roles, settings, plan, placement, self._seed),
                 add_up,
                 exchange.reduction(placement, fixed_order=fixed),
             )

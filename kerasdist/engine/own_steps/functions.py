@@ -10,9 +10,10 @@ import keras
 import tensorflow as tf
 
 from kerasdist.devices.placement import Placement
-from kerasdist.engine.sealed import Sealed
+from kerasdist.engine.compiled.random_seeds import OfStep, Seed, of_generators
+from kerasdist.engine.compiled.sealed import Sealed
 from kerasdist.engine.settings import Settings
-from kerasdist.engine.shard_functions import rows_of, seeds_of
+from kerasdist.engine.shard_functions import rows_of
 from kerasdist.engine.shards import Piece
 from kerasdist.engine.sums import Changed
 from kerasdist.engine.terms import StateTerms, if_any, weighted, wide
@@ -26,13 +27,13 @@ Known = Sequence[Sequence[tf.Tensor]]
 
 
 class StepInputs(NamedTuple):
-    """The values of all variables at the start of a step, by role, and its number."""
+    """The values of all variables at the start of a step, by role, and its seeds."""
 
     trainable: Sequence[tf.Tensor]
     other: Sequence[tf.Tensor]
     optimizer: Sequence[tf.Tensor]
     metrics: Sequence[tf.Tensor]
-    step: tf.Tensor
+    seeds: OfStep
 
     @property
     def variables(self) -> tuple[tf.Tensor, ...]:
@@ -79,6 +80,7 @@ class StepFunctions:
         settings: Settings,
         plan: StepPlan,
         placement: Placement,
+        seed: Seed,
     ):
         self._model, self._roles, self.plan = model, roles, plan
         self._settings, self._placement = settings, placement
@@ -86,7 +88,13 @@ class StepFunctions:
         self._state = StateTerms(roles, {})
         self._changed: list[int] = []
         self._synchronization = synchronization(settings, placement)
-        sealed = partial(Sealed, seed=settings.seed, rows_of=rows_of, on_gpu=placement.is_gpu)
+        sealed = partial(
+            Sealed,
+            seed=seed.value,
+            on_draw=seed.note_trace,
+            rows_of=rows_of,
+            on_gpu=placement.is_gpu,
+        )
         seal: Callable[..., Any] = sealed if settings.deterministic else lambda function: function
         self._gradients = [seal(partial(self._up_to, n)) for n in range(len(plan.meetings))]
         self.finish = seal(self._finish)
@@ -185,8 +193,8 @@ class StepFunctions:
         self, inputs: StepInputs, piece: Piece, shard: pure.Shard, meet: Callable[..., Any]
     ) -> pure.Stepped:
         roles, settings = self._roles, self._settings
-        host = self._placement.host
-        seeds = seeds_of(settings.seed, inputs.step, piece.index, len(roles.seeds) + 1, host)
+        count = len(roles.seeds) + 1
+        seeds = of_generators(inputs.seeds, piece.index, count, self._placement.host)
         metrics = inputs.metrics
         if not self.is_whole:  # They start from zero: the results are what the shard adds.
             metrics = [tf.zeros_like(value) for value in metrics]

@@ -124,7 +124,7 @@ def _inputs(start: Start) -> StepInputs:
         list(stored["other"]),
         list(stored["optimizer"]),
         list(stored["metrics"]),
-        start.step,
+        start.seeds,
     )
 
 

@@ -47,6 +47,17 @@ def free(copies: Iterable[Copies], kept: Container[int]) -> None:
             tf.raw_ops.AssignVariableOp(resource=variable.handle, value=empty)
 
 
+def assign(variable: tf.Variable, value: Any) -> None:
+    variable.assign(value)
+
+
+def fill(variable: tf.Variable, value: Any) -> None:
+    """Writes a variable that `free` may have emptied: `assign` would compare the shapes."""
+    with tf.device(variable.device):
+        value = tf.convert_to_tensor(value, variable.dtype)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+
+
 class Reads(Sequence[tf.Tensor]):
     """The values of variables, each read when it is first needed.
 

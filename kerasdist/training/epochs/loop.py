@@ -172,7 +172,7 @@ class Loop:
             self._steps_per_call(), self._watch.is_observed(self.at.step + 1)
         )
         self._watch.begin_call(is_observed=is_observed)
-        calls = self._engine.placement.calls
+        calls = self._engine.calls
         calls.begin("observed step" if is_observed else "train")
         began = time.perf_counter()
         if is_observed:

@@ -63,9 +63,9 @@ def test(
                 left = 1
             elif hooks.every_test_batch:
                 left = min(left, hooks.until_batch_end(done))
-            engine.placement.calls.begin("test")
+            engine.calls.begin("test")
             outcome = engine.test(feed.batches, left, use_ema=use_ema)
-            engine.placement.calls.end(outcome.num_steps)
+            engine.calls.end(outcome.num_steps)
             seconds = max(time.perf_counter() - began, 1e-6)
             per_call = max(1, int(SECONDS_PER_CALL * outcome.num_steps / seconds))
             done += outcome.num_steps
@@ -115,9 +115,9 @@ def outputs(engine: Engine, feed: Feed, steps: int | None, hooks: Hooks) -> Any:
 
 
 def _predicted(engine: Engine, batch: Any) -> Any:
-    engine.placement.calls.begin("predict")
+    engine.calls.begin("predict")
     found = engine.predict(batch)
-    engine.placement.calls.end(1)
+    engine.calls.end(1)
     return found
 
 

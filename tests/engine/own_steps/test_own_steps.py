@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import DivergedError, KerasdistError
-from kerasdist.training import inference
+from kerasdist.training import engines as engines_module
 from tests.device_counts import those_here
 
 rng = np.random.default_rng(3)
@@ -184,13 +184,13 @@ def test_the_bits_are_the_same_on_1_2_and_4_devices(kind):
 
 
 def test_evaluate_and_predict_use_the_models_own_steps(monkeypatch):
-    engine, used = inference.Engine, []
+    engine, used = engines_module.Engine, []
 
     def noted(model, placement, settings):
         used.append(placement.num_replicas)
         return engine(model, placement, settings)
 
-    monkeypatch.setattr(inference, "Engine", noted)
+    monkeypatch.setattr(engines_module, "Engine", noted)
     for devices in those_here(1, 2, 4):
         model, _ = made("extended")
         model.jit_compile = False

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.devices.placement import place
-from kerasdist.engine.sealed import Sealed
+from kerasdist.engine.compiled.sealed import Sealed
 
 
 def calls(graph):

@@ -27,6 +27,7 @@ class Sealed:
         function: Takes nested structures of tensors and None, and returns such a structure.
         seed: For the random numbers of Python and NumPy during the trace. Some layers draw them
             there (Keras 3.15's AugMix), and every process must draw the same.
+        on_draw: Called if the trace drew such numbers.
         jit: Whether XLA compiles it. TensorFlow then compiles it once for each shape of its
             arguments and each device.
         device: Where every call runs. By default, on the device of its caller.
@@ -47,6 +48,7 @@ class Sealed:
         function: Callable[..., Any],
         *,
         seed: int,
+        on_draw: Callable[[], None] = lambda: None,
         jit: bool = False,
         device: str | None = None,
         rows_of: Callable[..., Any] = lambda *_: (),
@@ -54,6 +56,7 @@ class Sealed:
     ):
         self._function, self._rows_of, self._on_gpu = function, rows_of, on_gpu
         self._seed, self._jit, self._device = seed, jit, device
+        self._on_draw = on_draw
         self._made: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -100,7 +103,7 @@ class Sealed:
                 experimental_attributes={"_noinline": True},
             )
             # Traced outside of the caller's graph: otherwise it would take over its devices.
-            with _seeded(self._seed):
+            with _seeded(self._seed, self._on_draw):
                 concrete = pure.in_new_thread(lambda: compiled.get_concrete_function(*specs))
             for tensor in concrete.captured_inputs:
                 if tf.is_symbolic_tensor(tensor):  # Other callers do not have it.
@@ -123,13 +126,21 @@ def _spec(tensor: tf.Tensor, is_rows: bool) -> tf.TypeSpec:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeded(seed: int, on_draw: Callable[[], None]) -> Iterator[None]:
     """Seeds the random numbers of Python and NumPy, and restores their states after."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    begin = _states()
     try:
         yield
     finally:
+        if _states() != begin:
+            on_draw()
         random.setstate(of_python)
         np.random.set_state(of_numpy)
+
+
+def _states() -> tuple[Any, bytes, tuple[Any, ...]]:
+    kind, numbers, *rest = np.random.get_state()
+    return random.getstate(), np.asarray(numbers).tobytes(), (kind, *rest)
