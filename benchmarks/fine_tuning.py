@@ -92,6 +92,7 @@ def pretrain(given: argparse.Namespace, seed: int) -> Path:
     backbone = backbone_of(given.pixels)
     model = assembled(backbone, given.pixels)
     x, y = read(given.data_dir, [f"data_batch_{i}.bin" for i in range(1, 6)], range(5))
+    x, y = x[: given.pictures], y[: given.pictures]
     run = given.runs / f"pretraining-{seed}"
     options = {"batch_size": 128, "epochs": given.epochs, "seed": seed, "run_dir": run}
     seconds = fit(model, x, y, 4e-3, **options)
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--pixels", type=int, default=48)
     parser.add_argument("--epochs", type=int, default=4, help="of the pre-training")
+    parser.add_argument("--pictures", type=int, default=25_000, help="of the pre-training")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "fine-tuning")
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
