@@ -130,8 +130,10 @@ def compare(given: argparse.Namespace, seed: int) -> dict[str, float]:
     backbone.trainable = False
     fit(model, x, y, 1e-2, epochs=60, run_dir=given.runs / f"frozen-{seed}", **options)
     found[WAYS[1]] = evaluate(model, given, range(5, 10))
-    for layer in backbone.layers:  # BatchNorms rest: 20 examples say little about statistics.
-        layer.trainable = not isinstance(layer, keras.layers.BatchNormalization)
+    backbone.trainable = True
+    for layer in backbone.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False  # Few examples say little about statistics.
     fit(model, x, y, 5e-4, epochs=60, run_dir=given.runs / f"unfrozen-{seed}", **options)
     found[WAYS[2]] = evaluate(model, given, range(5, 10))
     result.write_text(json.dumps(found, indent=2) + "\n")
