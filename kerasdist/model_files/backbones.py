@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,9 +93,12 @@ def _build(name: str, shape: Sequence[int], weights: str | None) -> keras.Model:
     height, width = shape
     module = getattr(keras.applications, found.module)
     try:
-        network = getattr(keras.applications, found.kind)(
-            input_shape=(height, width, 3), include_top=False, weights=weights, pooling="avg"
-        )
+        with warnings.catch_warnings():
+            # Keras says that it loads weights for another image size, which is what is wanted.
+            warnings.filterwarnings("ignore", message="`input_shape` is undefined")
+            network = getattr(keras.applications, found.kind)(
+                input_shape=(height, width, 3), include_top=False, weights=weights, pooling="avg"
+            )
     except Exception as error:
         if weights is None:
             raise

@@ -1,4 +1,4 @@
-"""`kerasdist fit FOLDER --freeze`, killed in both stages, ends with the bits of an undisturbed run."""
+"""`kerasdist fit FOLDER --freeze`, killed in both stages, ends with the bits of a whole run."""
 
 import json
 import subprocess
