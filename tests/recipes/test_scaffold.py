@@ -30,7 +30,7 @@ def test_a_newcomers_path(command, template, tmp_path):
     model = Path("mine/model.py")
     edited = model.read_text().replace("layers.ReLU()", "layers.Actvation('gelu')")
     model.write_text(edited)
-    done = command("fit", "mine", "--epochs", 2)
+    done = command("fit", "mine", "--epochs", 3)
     assert done.code == 1
     assert "has no attribute 'Actvation'" in done.err
     model.write_text(edited.replace("Actvation", "Activation"))

@@ -16,6 +16,7 @@ _ENTRIES = (
 _MOST_HEADER = 4096
 
 
+@tf.autograph.experimental.do_not_convert  # All branches are TensorFlow's.
 def decode(contents: Any, size: tuple[int, int]) -> tf.Tensor:
     """Decodes the bytes of files: uint8 `[n, height, width, 3]`."""
     return tf.map_fn(

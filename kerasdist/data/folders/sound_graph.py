@@ -11,6 +11,7 @@ _FMT, _DATA = (int.from_bytes(name, "little") for name in (b"fmt ", b"data"))
 _UNKNOWN_SIZE = 0xFFFFFFFF
 
 
+@tf.autograph.experimental.do_not_convert  # All branches are TensorFlow's.
 def decode(contents: Any, rate: int, seconds: float, length: int) -> tf.Tensor:
     """Decodes the bytes of files: float32 `[n, length]`."""
     return tf.map_fn(
