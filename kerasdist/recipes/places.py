@@ -92,8 +92,16 @@ def find(recipe: str | os.PathLike[str]) -> Place:
     raise KerasdistError(
         f"Received the recipe {text!r}. Expected a folder with config.py, data.py and model.py, "
         f"a run's config.json, a folder with one folder of {described()} per class, or one of the "
-        f"bundled recipes: {', '.join(known) or 'none'}.{closest(path.name, known)} Check the name."
+        f"bundled recipes: {', '.join(known) or 'none'}."
+        f"{closest(path.name, [*known, *_folders_beside(path)])} Check the name."
     )
+
+
+def _folders_beside(path: Path) -> list[str]:
+    try:
+        return sorted(each.name for each in path.absolute().parent.iterdir() if each.is_dir())
+    except OSError:  # There is no such folder, or it may not be read.
+        return []
 
 
 def _of_run(recipe: str | os.PathLike[str], saved: Mapping[str, Any]) -> Place:

@@ -37,6 +37,15 @@ def test_a_path_wins_over_a_bundled_recipe_and_says_so(photos, capsys):
         places.find("template:imag")
 
 
+def test_a_mistyped_folder_is_guessed(photos):
+    with pytest.raises(
+        KerasdistError, match=r"recipe 'photo'\..*Did you mean 'photos'"
+    ):
+        places.find("photo")
+    with pytest.raises(KerasdistError, match=r"'nowhere/photos'.* Check the name"):
+        places.find("nowhere/photos")
+
+
 def test_a_folder_of_something_else_leaves_the_name_to_the_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()

@@ -16,14 +16,19 @@ _ENTRIES = (
 _MOST_HEADER = 4096
 
 
-@tf.autograph.experimental.do_not_convert  # All branches are TensorFlow's.
 def decode(contents: Any, size: tuple[int, int]) -> tf.Tensor:
     """Decodes the bytes of files: uint8 `[n, height, width, 3]`."""
+    # Its branches are TensorFlow's already.
+    one = tf.autograph.experimental.do_not_convert(_image)
     return tf.map_fn(
-        lambda content: _resized(_decoded(content), size),
+        lambda content: one(content, size),
         tf.convert_to_tensor(contents),
         fn_output_signature=tf.TensorSpec((*size, 3), tf.uint8),
     )
+
+
+def _image(content: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    return _resized(_decoded(content), size)
 
 
 def _decoded(content: tf.Tensor) -> tf.Tensor:

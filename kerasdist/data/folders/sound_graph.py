@@ -11,11 +11,12 @@ _FMT, _DATA = (int.from_bytes(name, "little") for name in (b"fmt ", b"data"))
 _UNKNOWN_SIZE = 0xFFFFFFFF
 
 
-@tf.autograph.experimental.do_not_convert  # All branches are TensorFlow's.
 def decode(contents: Any, rate: int, seconds: float, length: int) -> tf.Tensor:
     """Decodes the bytes of files: float32 `[n, length]`."""
+    # Its branches are TensorFlow's already.
+    one = tf.autograph.experimental.do_not_convert(_sound)
     return tf.map_fn(
-        lambda content: _sound(content, rate, seconds, length),
+        lambda content: one(content, rate, seconds, length),
         tf.convert_to_tensor(contents),
         fn_output_signature=tf.TensorSpec((length,), tf.float32),
     )
