@@ -38,9 +38,7 @@ def test_a_path_wins_over_a_bundled_recipe_and_says_so(photos, capsys):
 
 
 def test_a_mistyped_folder_is_guessed(photos):
-    with pytest.raises(
-        KerasdistError, match=r"recipe 'photo'\..*Did you mean 'photos'"
-    ):
+    with pytest.raises(KerasdistError, match=r"recipe 'photo'\..*Did you mean 'photos'"):
         places.find("photo")
     with pytest.raises(KerasdistError, match=r"'nowhere/photos'.* Check the name"):
         places.find("nowhere/photos")
