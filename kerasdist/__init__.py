@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from kerasdist.data.forms.sequences import Sequences
     from kerasdist.devices.names import list_devices, logical_cpus
     from kerasdist.finders.api import find_batch_size, find_learning_rate
+    from kerasdist.model_files.backbones import backbone, load_backbone
+    from kerasdist.model_files.initial_weights import load_weights
     from kerasdist.model_files.loading import load
     from kerasdist.models.contract import Model
     from kerasdist.models.layers.log_mel import LogMel
     from kerasdist.models.losses import SmoothedCrossentropy
     from kerasdist.models.optimizers.config import OptimizerConfig, count_steps
     from kerasdist.models.optimizers.factory import optimizer
+    from kerasdist.models.optimizers.layer_rates import layer_rates
     from kerasdist.models.optimizers.schedules import schedule
     from kerasdist.programs.chief import is_chief
     from kerasdist.programs.switch import disable, enable
+    from kerasdist.recipes.own_data.backbones import backbone_size
     from kerasdist.recipes.public_data import PublicData
     from kerasdist.recipes.recipe import Recipe, load_recipe
     from kerasdist.tables.table import Table
@@ -48,6 +52,10 @@ _HOMES = {
     "find_batch_size": "finders.api",
     "find_learning_rate": "finders.api",
     "load": "model_files.loading",
+    "backbone": "model_files.backbones",
+    "load_backbone": "model_files.backbones",
+    "backbone_size": "recipes.own_data.backbones",
+    "load_weights": "model_files.initial_weights",
     "list_devices": "devices.names",
     "logical_cpus": "devices.names",
     "read_provider": "data.forms.providers",
@@ -62,6 +70,7 @@ _HOMES = {
     "Model": "models.contract",
     "OptimizerConfig": "models.optimizers.config",
     "count_steps": "models.optimizers.config",
+    "layer_rates": "models.optimizers.layer_rates",
     "optimizer": "models.optimizers.factory",
     "schedule": "models.optimizers.schedules",
     "Recipe": "recipes.recipe",
@@ -88,6 +97,8 @@ __all__ = [
     "Table",
     "TextFolder",
     "__version__",
+    "backbone",
+    "backbone_size",
     "count_steps",
     "disable",
     "enable",
@@ -96,9 +107,12 @@ __all__ = [
     "find_learning_rate",
     "fit",
     "is_chief",
+    "layer_rates",
     "list_devices",
     "load",
+    "load_backbone",
     "load_recipe",
+    "load_weights",
     "logical_cpus",
     "optimizer",
     "predict",

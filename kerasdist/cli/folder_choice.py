@@ -62,6 +62,8 @@ def _is_same_run(job: Job, path: Path) -> bool:
         # Older runs do not have these.
         each["options"].setdefault("patience", None)
         each["options"].setdefault("sync_batch_norm", False)
+        each["options"].setdefault("init_map", None)
+        each["options"].setdefault("init_averages", False)
         # Only "on" makes another run. The default was "off" before it was "auto".
         each["options"]["jit"] = each["options"].get("jit") == "on"
         each.pop("kerasdist", None)

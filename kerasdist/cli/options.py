@@ -110,7 +110,19 @@ RUN_OPTIONS: Options = {
     "resume": Option(
         bool, True, "resume an unfinished run of this command; --no-resume starts a new one"
     ),
-    "init_from": Option(str | None, None, "start from the weights of a run, a .keras or .h5 file"),
+    "init_from": Option(
+        str | None,
+        None,
+        "start from the weights of a run, a .keras or .h5 file, or a TensorFlow checkpoint",
+    ),
+    "init_map": Option(
+        str | None,
+        None,
+        "JSON file with the names in the checkpoint of weights that are called differently",
+    ),
+    "init_averages": Option(
+        bool, False, "start from the moving averages in the checkpoint, not from its raw weights"
+    ),
     "save_every": Option(
         str,
         "1000",
@@ -183,6 +195,8 @@ _ONLY_FIT = {
     "run_dir",
     "resume",
     "init_from",
+    "init_map",
+    "init_averages",
     "save_every",
     "keep",
     "monitor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ class Option:
         expected: What an error says is expected, instead of a description of `kind`.
         example: A valid value, for errors.
         valid: Whether a value of the right type is allowed.
+        without_value: The value of the option if none follows it.
         guess: Turns a wrong text into " Did you mean 'x'?", or into "".
         synonyms: Other texts for a value, such as tflite for litert.
         names: Values to complete, where a text of another kind can be valid, too.
@@ -59,6 +61,7 @@ class Option:
     guess: Callable[[str], str] | None = None
     synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     names: tuple[str, ...] = ()
+    without_value: str | None = None
 
 
 Options = Mapping[str, Option]
@@ -102,7 +105,11 @@ def parse(
     parser = dataclasses.make_dataclass("Options", boxes, frozen=True)
     parsed: Any
     parsed, unknown = tyro.cli(
-        parser, args=argv, prog=prog, description=description, return_unknown_args=True
+        parser,
+        args=_with_values(argv, flags),
+        prog=prog,
+        description=description,
+        return_unknown_args=True,
     )
     if unknown:
         _refuse_unknown(unknown[0], flags, prog)
@@ -115,6 +122,17 @@ def parse(
         if value is REQUIRED:
             _refuse_missing(flag, option)
     return values
+
+
+def _with_values(argv: list[str], flags: Mapping[str, Option]) -> list[str]:
+    """The arguments with a value for each option that may go without."""
+    found = []
+    for argument, following in itertools.zip_longest(argv, argv[1:], fillvalue="--"):
+        found.append(argument)
+        option = flags.get(argument.replace("_", "-"))
+        if option and option.without_value and following.startswith("--"):
+            found.append(option.without_value)
+    return found
 
 
 def _same(value: Any) -> Any:

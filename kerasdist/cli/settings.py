@@ -82,6 +82,7 @@ def _settings(path: Path, saved: Mapping[str, Any]) -> dict[str, Option]:
             hint="(default: from the data)"
             if field.metadata.get(recipes.FROM_DATA) and default is None
             else template.hint,
+            without_value=field.metadata.get(recipes.WITHOUT_VALUE),
         )
     return options
 

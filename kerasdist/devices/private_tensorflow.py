@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
@@ -98,6 +100,17 @@ def read_trace(content: bytes) -> Any:
     space = xplane_pb2.XSpace()
     space.ParseFromString(content)
     return space
+
+
+def names_in_object_graph(content: bytes) -> dict[str, str]:
+    """The name that each variable of a TensorFlow 2 checkpoint had in Python, by its key there."""
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    try:
+        graph.ParseFromString(content)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
+    attributes = [attribute for node in graph.nodes for attribute in node.attributes]
+    return {a.checkpoint_key: a.full_name for a in attributes if a.full_name}
 
 
 def collect_graphs() -> None:

@@ -19,6 +19,7 @@ from kerasdist.recipes.recipe import load_recipe
 from kerasdist.runs import architecture
 from kerasdist.runs.catalog import check_run, read_config, status
 from kerasdist.runs.checkpoints import Store
+from kerasdist.runs.checkpoints.inherited import kept_stage
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
 from kerasdist.runs.results import kept_models
 
@@ -63,6 +64,8 @@ def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):
         model = _untrained(folder, config)
+        if which == "last":
+            _enter_stage(model, folder, config)
         spec = architecture.read_spec(folder / MODEL)
         if isinstance(model, Model):
             ensure_compiled(model)
@@ -103,6 +106,14 @@ def _untrained(folder: Path, config: dict[str, Any]) -> keras.Model:
     if "model" in config:
         return ClassFile.parse(config["model"], "--model").load()(**config["model_arguments"])
     return architecture.rebuild(folder / MODEL)
+
+
+def _enter_stage(model: keras.Model, folder: Path, config: dict[str, Any]) -> None:
+    """Changes the model as the stages of the newest checkpoint did: what trains depends on it."""
+    stage = kept_stage(folder)
+    if stage and "recipe" in config:
+        for _, change in load_recipe(folder / CONFIG).build_stages()[:stage]:
+            change(model)
 
 
 def _load_checkpoint(model: keras.Model, folder: Path) -> None:

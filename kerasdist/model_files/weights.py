@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import keras
+import numpy as np
 
 from kerasdist.errors import KerasdistError
 from kerasdist.model_files.stored_arrays import (
@@ -66,7 +68,9 @@ class Report:
         return "\n  ".join(lines)
 
 
-def load_into(model: keras.Model, path: str | os.PathLike[str], *, strict: bool) -> Report:
+def load_into(
+    model: keras.Model, path: str | os.PathLike[str], *, strict: bool, inside: bool = False
+) -> Report:
     """Loads the weights of a file into a built model, by name and shape. Runs no code of the file.
 
     The state of the optimizer and of seed generators stays as it is. If an error is raised, the
@@ -77,6 +81,7 @@ def load_into(model: keras.Model, path: str | os.PathLike[str], *, strict: bool)
         path: A `.keras` or `.weights.h5` file, or the folder of a run.
         strict: Whether the file and the model must have the same arrays. Otherwise the arrays that
             match are loaded; there must be at least one.
+        inside: Whether the model may be a part of the model in the file.
 
     Example:
         >>> import keras
@@ -99,13 +104,23 @@ def load_into(model: keras.Model, path: str | os.PathLike[str], *, strict: bool)
         draft = os.path.join(folder, "draft.weights.h5")
         model.save_weights(draft)
         with h5py.File(draft, "r+") as file:
-            report = _replace(file, model, path, strict)
+            report = _replace(file, model, path, strict, inside)
+        adapters = _adapters(model)
         model.load_weights(draft)
+        for variable, value in adapters:
+            variable.assign(value)
     return report
 
 
+def _adapters(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
+    """The first matrix of each pair of LoRA. Keras's loading sets both to 0, and 0 never trains."""
+    layers = [layer for layer in all_layers(model) if getattr(layer, "lora_enabled", False)]
+    found = [v for layer in layers for v in layer.weights if re.fullmatch(r"lora_\w+_a", v.name)]
+    return [(v, v.numpy()) for v in found]
+
+
 def _replace(
-    draft: h5py.File, model: keras.Model, path: str | os.PathLike[str], strict: bool
+    draft: h5py.File, model: keras.Model, path: str | os.PathLike[str], strict: bool, inside: bool
 ) -> Report:
     """Overwrites arrays of the draft with the arrays of the file at `path` that match."""
     optimizers = _optimizer_attributes(model)
@@ -115,6 +130,8 @@ def _replace(
     num_bytes = sum(array.num_bytes for array in wanted.values())
     most_bytes = MOST_COPIES * num_bytes + SLACK_BYTES
     with opened(path, most_bytes, _modules(model)) as (file, found):
+        if inside:
+            found = _part(wanted, found)
         # "optimizer": the file's model may have been compiled, even if this one is not.
         report = _compare(wanted, found, optimizers | {"optimizer"})
         _check(report, model, file, strict)
@@ -123,6 +140,19 @@ def _replace(
                 array = found[name].read().astype(wanted[name].dtype)
             draft[name][...] = array.view(OPAQUE) if array.dtype == BFLOAT16 else array
     return report
+
+
+def _part(wanted: Mapping[str, Stored], found: Mapping[str, Stored]) -> dict[str, Stored]:
+    """The arrays of the part of a file that has most of the wanted ones."""
+    first = next(iter(wanted), "")
+    prefixes = {""} | {name.removesuffix(first) for name in found if name.endswith(f"/{first}")}
+
+    def num_fitting(prefix: str) -> int:
+        names = [name for name in wanted if f"{prefix}{name}" in found]
+        return sum(found[f"{prefix}{name}"].shape == wanted[name].shape for name in names)
+
+    best = max(sorted(prefixes), key=num_fitting)
+    return {k.removeprefix(best): v for k, v in found.items() if k.startswith(best)}
 
 
 def _compare(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LEARNT = "learnt"
 # If an option of this kind is not given, `learn` chooses it.
 FROM_DATA = "from_data"
+# What the option means if no value follows it.
+WITHOUT_VALUE = "without_value"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ class Recipe:
             return self._function(part, "build_callbacks")(self.config)
         build = getattr(import_part(self.path, part), "build_callbacks", None)
         return build(self.config) if build else None
+
+    def build_stages(self) -> list[tuple[int, Callable[[keras.Model], None]]]:
+        """The later stages of a training; none without `build_stages(config)` in model.py.
+
+        It returns `(after, change)` for each stage: the number of epochs after which it begins, and
+        a function that changes the model and compiles it with a new optimizer.
+        """
+        build = getattr(import_part(self.path, "model"), "build_stages", None)
+        return list(build(self.config) or []) if build else []
+
+    def load_initial(self, model: keras.Model) -> None:
+        """Loads weights before a new training, if model.py has `load_initial(config, model)`."""
+        load = getattr(import_part(self.path, "model"), "load_initial", None)
+        if load is not None:
+            load(self.config, model)
 
     def optional(self, name: str) -> Any:
         """A name that the recipe's data.py may define; None if it does not. See `extras`."""

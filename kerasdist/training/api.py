@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from kerasdist.devices.placement import place
+from kerasdist.model_files.tf_checkpoints.mapping import MapLike
 from kerasdist.models import refusals
 from kerasdist.training import arguments
 from kerasdist.training.epochs.plan import Plan
@@ -69,6 +70,8 @@ def fit(
     run_dir: PathLike | None = None,
     resume: bool = True,
     init_from: PathLike | None = None,
+    init_map: MapLike | None = None,
+    init_averages: bool = False,
     save_every: int | str | None = None,
     keep: int = 2,
     monitor: str | None = None,
@@ -138,7 +141,10 @@ def fit(
         run_dir: A folder for configuration, checkpoints, metrics and the trained model. If it
             already holds this run, the run resumes from its newest checkpoint.
         resume: Resume a run found in `run_dir`. If False, finding one is an error.
-        init_from: A run's folder, a `.keras` file or a `.weights.h5` file to read weights from.
+        init_from: What to read weights from: a run's folder, a `.keras` or `.weights.h5` file, or
+            a checkpoint of TensorFlow 1 or 2. See `kerasdist.load_weights`.
+        init_map: The names in such a checkpoint of weights that are called differently.
+        init_averages: Read the moving averages of such a checkpoint.
         save_every: Save a checkpoint every so many steps, every so many seconds ("30s") or every
             "epoch". Default: 1,000 steps.
         keep: How many checkpoints to keep, at least 2.
@@ -192,7 +198,9 @@ def fit(
             steps_per_epoch=steps_per_epoch,
             initial_epoch=initial_epoch,
         ),
-        source=ModelSource.checked(model, precision, init_from),
+        source=ModelSource.checked(
+            model, precision, init_from, init_map=init_map, init_averages=init_averages
+        ),
         data=DataSource.checked(
             data,
             batch_size=batch_size,

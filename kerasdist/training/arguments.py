@@ -209,3 +209,13 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_initial(init_from: Any, *, init_map: Any, init_averages: Any) -> None:
+    """`init_map` and `init_averages` say how to read `init_from`."""
+    if init_from is None and (init_map is not None or init_averages):
+        given = "init_averages" if init_map is None else "init_map"
+        raise KerasdistError(
+            f"Received `{given}` without `init_from`. Expected both: `{given}` says how to read a "
+            "TensorFlow checkpoint. Give `init_from`, for example 'model.ckpt-1000'."
+        )

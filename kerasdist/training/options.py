@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
 
+from kerasdist.model_files.tf_checkpoints.mapping import MapLike, read_map
 from kerasdist.models import pure
 from kerasdist.models.precision import check_policy
 from kerasdist.models.value_checks import AllowNan
@@ -40,18 +41,33 @@ CallbackLike: TypeAlias = "keras.callbacks.Callback | Sequence[keras.callbacks.C
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The model to train, or the function that builds it, and the weights to start from."""
+    """The model to train, or the function that builds it, and the weights to start from.
+
+    `load_initial` loads a recipe's own weights, when a new training starts.
+    """
 
     model: ModelLike
     precision: str | None = None
     init_from: PathLike | None = None
+    init_map: Mapping[str, str | None] | None = None
+    init_averages: bool = False
+    load_initial: Callable[[keras.Model], None] | None = None
 
     @classmethod
     def checked(
-        cls, model: ModelLike, precision: str | None, init_from: PathLike | None
+        cls,
+        model: ModelLike,
+        precision: str | None,
+        init_from: PathLike | None,
+        *,
+        init_map: MapLike | None = None,
+        init_averages: bool = False,
+        load_initial: Callable[[keras.Model], None] | None = None,
     ) -> ModelSource:
         check_policy(precision)
-        return cls(model, precision, init_from)
+        arguments.check_initial(init_from, init_map=init_map, init_averages=init_averages)
+        mapping = None if init_map is None else read_map(init_map)
+        return cls(model, precision, init_from, mapping, init_averages, load_initial)
 
 
 @dataclass(frozen=True)
@@ -129,11 +145,20 @@ class StepOptions:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A later part of a training: after some epochs, `change` changes and compiles the model."""
+
+    after: int
+    change: Callable[[keras.Model], None]
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """Where a run is kept, and how often it is saved.
 
     Without a `run_dir`, nothing is kept. Only the chief of several workers reads the path. `folder`
-    is the run's folder if the caller has opened it already, as the command line does.
+    is the run's folder if the caller has opened it already, as the command line does. It is not
+    locked again if it `is_locked`.
     """
 
     run_dir: Path | None = None
@@ -143,6 +168,7 @@ class RunOptions:
     monitor: str | None = None
     keep_best: int = 1
     folder: RunFolder | None = None
+    is_locked: bool = False
 
     @classmethod
     def checked(
@@ -206,7 +232,10 @@ class WatchOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """All options of one training. Each part was checked when it was made."""
+    """All options of one training. Each part was checked when it was made.
+
+    `stage` is the number of the stage that these options are for.
+    """
 
     source: ModelSource
     data: DataSource
@@ -216,3 +245,5 @@ class TrainingOptions:
     watching: WatchOptions
     callbacks: Sequence[keras.callbacks.Callback] = ()
     verbose: int | str = 0  # As callbacks see it in `params`.
+    stages: Sequence[Stage] = ()
+    stage: int = 0

@@ -11,17 +11,20 @@ import keras
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.settings import Settings
-from kerasdist.model_files.weights import load_into
+from kerasdist.model_files.initial_weights import load_weights
 from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
 from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
+from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
+from kerasdist.runs.file_names import CHECKPOINTS
 from kerasdist.training import arguments
 from kerasdist.training.checked_data import CheckedData, DataChecker
 from kerasdist.training.jit import Jit, decide
 from kerasdist.training.model_source import built, fresh_seed
 from kerasdist.training.options import TrainingOptions
+from kerasdist.training.stages import seed_of_stage
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,15 @@ def prepare(
     if data.verdict.whole is not None:
         checker = replace(checker, whole_batch_loss=True)
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
+    if source.load_initial is not None and placement.is_chief and not _has_checkpoint(options):
+        source.load_initial(model)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.
-        report = load_into(model, source.init_from, strict=False)
+        report = load_weights(
+            model,
+            source.init_from,
+            init_map=source.init_map,
+            init_averages=source.init_averages,
+        )
         options.watching.reporter.say(report.summary())
     reason = data.whole_reason or ("" if validation is None else validation.whole_reason)
     synchronizes = step.sync_batch_norm or data.findings.synchronizes
@@ -100,6 +110,12 @@ def prepare(
     return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 
+def _has_checkpoint(options: TrainingOptions) -> bool:
+    """Whether the run resumes. The weights that it started from are not needed then."""
+    earlier = options.keeping.earlier
+    return earlier is not None and Store(earlier / CHECKPOINTS, make_parents=False).steps() != []
+
+
 def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     """What the compiled step depends on."""
     step, data, validation = options.step, prepared.data, prepared.validation
@@ -111,7 +127,7 @@ def settings(options: TrainingOptions, prepared: Prepared) -> Settings:
     own = [data.findings.own_step, None if validation is None else validation.findings.own_step]
     return Settings(
         shards=prepared.steps_shards,
-        seed=prepared.seed,
+        seed=seed_of_stage(prepared.seed, options.stage),
         deterministic=step.deterministic,
         clip_norm=step.clip_norm,
         ema=step.ema,
@@ -167,4 +183,5 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
         **({"whole_batch_loss": True} if step.whole_batch_loss else {}),
+        **({"stage": options.stage} if options.stage else {}),
     }

@@ -229,7 +229,8 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         size = options.data.batch_size or (None if stream.arrays is None else stream.batch_size)
         config = {"kerasdist": __version__, "batch_size": size, "seed": seed}
         folder = RunFolder(keeping.run_dir, config, resume=keeping.resume)
-    stack.enter_context(RunLock(folder.path))
+    if not keeping.is_locked:
+        stack.enter_context(RunLock(folder.path))
     # Without augmentation where possible: this is how the model is fed when it is used.
     if prepared.validation is None:
         spec = element_spec(prepared.data.stream, options.data.augment)

@@ -30,12 +30,23 @@ from kerasdist.training.preparation import Prepared
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import KeptRun, Run, open_run
+from kerasdist.training.stages import TakenOver, train_in_stages
 
 
 def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.History:
     """Trains a model on the devices of `placement`."""
     if not placement.is_chief:
         options = dataclasses.replace(options, watching=options.watching.silent())
+    if options.stages:
+        return train_in_stages(options, placement, _train_stage)
+    history, _ = _train_stage(options, placement, None)
+    return history
+
+
+def _train_stage(
+    options: TrainingOptions, placement: Placement, taken: TakenOver | None
+) -> tuple[keras.callbacks.History, TakenOver]:
+    """Trains one stage: all of a training without stages."""
     reporter = options.watching.reporter
     with (
         reporter.showing_phases(),
@@ -50,7 +61,8 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
         # 2. The run: a folder and its newest checkpoint, or nothing.
         run = open_run(stack, options, prepared)
         tell_stopped.append(run.fail)
-        saved = of_chief(run.load(), placement) if options.keeping.is_kept else None
+        is_kept = options.keeping.is_kept and taken is None
+        saved = of_chief(run.load(), placement) if is_kept else None
 
         # 3. The compiled step, and what watches it.
         watch = Watch(options.watching.for_model(prepared.model), run)
@@ -71,19 +83,25 @@ def train(options: TrainingOptions, placement: Placement) -> keras.callbacks.His
 
         # 4. Epochs.
         with _guarded(engine, run, loop), _listening(loop, options), watch.training(plan, engine):
-            loop.begin(saved)
+            loop.begin(saved, taken)
             while loop.has_epochs_left():
                 logs = loop.train_epoch()
                 if options.data.is_validated(loop.at.epoch):
                     logs |= _validate(options, prepared, engine, hooks, watch, loop.step)
                 loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
+        is_last = options.stage == len(options.stages)
         with phase("saving the trained model") if run.path else contextlib.nullcontext():
-            return _finish(options, engine, run, loop, hooks, watch)
+            _finish(options, engine, run, loop, hooks, watch, is_last=is_last)
+        return hooks.history, loop.taken_over()
 
 
 def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
     reporter, data = options.watching.reporter, prepared.data
+    if options.stages:
+        reporter.say(announcements.stage(prepared.model, options.stage, options.stages))
+    if options.stage:
+        return  # The rest was said before the first stage.
     if isinstance(run, KeptRun):
         lines = announcements.beginning(
             run.path,
@@ -176,9 +194,19 @@ def _failed(error: KerasdistError) -> KerasdistError:
 
 
 def _finish(
-    options: TrainingOptions, engine: Engine, run: Run, loop: Loop, hooks: Hooks, watch: Watch
-) -> keras.callbacks.History:
+    options: TrainingOptions,
+    engine: Engine,
+    run: Run,
+    loop: Loop,
+    hooks: Hooks,
+    watch: Watch,
+    *,
+    is_last: bool,
+) -> None:
     history = hooks.history
+    if not is_last:
+        engine.placement.wait()
+        return
     history.ema_weights = engine.ema_weights() if options.step.ema else None
     history.profile = watch.profile.split
     run.finish(engine.model, loop.result(), history.ema_weights)
@@ -188,4 +216,3 @@ def _finish(
         lines = announcements.ending(run.path, result, monitor=monitor, width=width)
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()
-    return history

@@ -7,6 +7,7 @@ import pytest
 
 from kerasdist import KerasdistError
 from kerasdist.cli import main, options
+from kerasdist.cli.parser import Option, parse
 from kerasdist.devices import names
 
 DEVICES = "auto|1|6|0,2|0, 1|CPU:0|cpu|cpu:4|gpu|GPU:3|/gpu:1|/device:CPU:0|CPU:0,CPU:1|cpu:0, 1"
@@ -47,3 +48,21 @@ def test_every_option_of_the_page_exists(capsys):
     named = set(re.findall(r"--[a-z][a-z-]*", page.read_text()))
     assert named - known - {"--model", "--data"} == set()
     assert len(named) > 10
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        ([], None),
+        (["--freeze"], "all"),
+        (["--freeze", "--flag"], "all"),
+        (["--freeze", "3"], 3),
+        (["--freeze=3"], 3),
+    ],
+)
+def test_an_option_may_go_without_a_value(argv, value):
+    known = {
+        "freeze": Option(int | str | None, None, "a number", without_value="all"),
+        "flag": Option(bool, False, "a flag"),
+    }
+    assert parse({"run": known}, argv, "kerasdist", "")["run"]["freeze"] == value

@@ -229,3 +229,13 @@ def test_seeds_of_operations_come_again():
     generator.setstate(state)
     private_tensorflow.forget_kernels()
     assert tf.random.normal((2,)).numpy().tolist() == first
+
+
+def test_the_names_in_an_object_graph(tmp_path):
+    variable = tf.Variable([1.0], name="conv1/kernel")
+    path = tf.train.Checkpoint(variable=variable).save(tmp_path / "model.ckpt")
+    content = tf.train.load_checkpoint(path).get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+    names = private_tensorflow.names_in_object_graph(content)
+    assert names["variable/.ATTRIBUTES/VARIABLE_VALUE"] == "conv1/kernel"
+    with pytest.raises(ValueError, match="Error parsing"):
+        private_tensorflow.names_in_object_graph(content[:-3])

@@ -41,8 +41,10 @@ from kerasdist.training.options import (
 from kerasdist.training.progress import announcements
 from kerasdist.training.progress.reporter import Reporter, mode_of
 from kerasdist.training.session import train
+from kerasdist.training.stages import stages_of
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
+_INITIAL = ("init_from", "init_map", "init_averages")
 _KEEPING = ("resume", "save_every", "keep", "monitor", "keep_best")
 _WATCHING = ("log_every", "profile", "log_placement")
 
@@ -128,9 +130,14 @@ class _Fit:
         """The options of a run. A worker without the folder knows only that the chief has one."""
         path = Path() if folder is None else folder.path
         options = self._options
-        init_from, keeping = options["init_from"], self._chosen(_KEEPING)
+        keeping = self._chosen(_KEEPING)
         return TrainingOptions(
-            source=ModelSource.checked(self._job.build_model, options["precision"], init_from),
+            source=ModelSource.checked(
+                self._job.build_model,
+                options["precision"],
+                **self._chosen(_INITIAL),
+                load_initial=None if self._job.recipe is None else self._job.recipe.load_initial,
+            ),
             data=self._data,
             plan=self._plan(options["steps"]),
             step=StepOptions.checked(on_nan=options["on_nan"], **self._chosen(_STEP)),
@@ -143,6 +150,7 @@ class _Fit:
                 tells_epoch=self._job.source == "files",
                 **self._chosen(_WATCHING),
             ),
+            stages=[] if self._job.recipe is None else stages_of(self._job.recipe),
             callbacks=[
                 *self._callbacks,
                 *([] if self._early_stopping is None else [self._early_stopping]),

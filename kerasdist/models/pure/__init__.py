@@ -5,6 +5,7 @@ fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
 from kerasdist.models.pure.building import build, build_optimizer
+from kerasdist.models.pure.decay import FactoredDecay, remade
 from kerasdist.models.pure.forward import (
     Forward,
     apply_gradients,
@@ -40,6 +41,7 @@ from kerasdist.models.pure.introspection import (
     wants_batches,
 )
 from kerasdist.models.pure.patches import patched
+from kerasdist.models.pure.places import Place, automatic_name, places
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows
 from kerasdist.models.pure.shard import Shard, Tensors, tracing
 from kerasdist.models.pure.steps.running import (
@@ -89,12 +91,14 @@ __all__ = [
     "Call",
     "Draws",
     "EpochLines",
+    "FactoredDecay",
     "Forward",
     "Gradients",
     "InPlace",
     "Joined",
     "NotBuiltError",
     "Parts",
+    "Place",
     "Shard",
     "Stepped",
     "Tensors",
@@ -103,6 +107,7 @@ __all__ = [
     "adopted",
     "all_layers",
     "apply_gradients",
+    "automatic_name",
     "build",
     "build_optimizer",
     "build_step",
@@ -135,9 +140,11 @@ __all__ = [
     "own_parts",
     "parts",
     "patched",
+    "places",
     "predict",
     "preprocesses",
     "python_step",
+    "remade",
     "repeated_rows",
     "rows_like",
     "run_optimizer",

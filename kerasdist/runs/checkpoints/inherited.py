@@ -31,6 +31,11 @@ def kept_seed(folder: Path) -> int | None:
     return seed if isinstance(seed, int) else None
 
 
+def kept_stage(folder: Path) -> int:
+    """The stage of the newest checkpoint: 0 is the first."""
+    return _kept(folder, "stage") or 0
+
+
 def _kept(folder: Path, name: str) -> int | None:
     if not (folder / CHECKPOINTS).is_dir():
         return None

@@ -19,6 +19,7 @@ from kerasdist.training.epochs.signals import Interrupts, raise_for
 from kerasdist.training.epochs.validation import metric_results, reset_metrics
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import Run
+from kerasdist.training.stages import TakenOver
 
 
 class Loop:
@@ -51,10 +52,12 @@ class Loop:
     def step(self) -> int:
         return self.at.step
 
-    def begin(self, saved: Checkpoint | None) -> None:
-        """Goes to the start, or to where a checkpoint was taken."""
+    def begin(self, saved: Checkpoint | None, taken: TakenOver | None = None) -> None:
+        """Goes to the start, to where a checkpoint was taken, or to the end of an earlier stage."""
         model = self._engine.model
-        if saved is None:
+        if taken is not None:
+            self._take_over(taken)
+        elif saved is None:
             self._feed.open(0)
             self._run.rewind(0, 0)  # A run may have been killed before its first checkpoint.
             self._watch.rewind(0, epoch_ended=False)
@@ -65,7 +68,8 @@ class Loop:
         self._hooks.call("on_train_begin")
         if saved is None:
             restored = pure.initial_epoch(model)  # By `BackupAndRestore`.
-            self.at.epoch = restored or self._plan.initial_epoch
+            first = self._plan.initial_epoch if taken is None else taken.at.epoch
+            self.at.epoch = restored or first
             # Where the order depends on (seed, epoch), a given first epoch has its own order. Other
             # data starts with its first pass, as in Keras.
             is_ordered = self._feed.stream.arrays is not None
@@ -75,6 +79,9 @@ class Loop:
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             model.stop_training = saved.meta["stopped"]
+        if taken is not None:
+            self._hooks.history.history = taken.history
+            self._hooks.history.epoch = taken.epochs
 
     def has_epochs_left(self) -> bool:
         is_done = self._plan.is_done(self.at.epoch, self.at.step)
@@ -263,6 +270,18 @@ class Loop:
         self._watch.rewind(self.at.step, epoch_ended=self.at.in_epoch == 0)
         self._watch.reporter.say(f"continuing after step {self.at.step} ({saved.path.name})")
         self._watch.reporter.event("resume", step=self.at.step)
+
+    def taken_over(self) -> TakenOver:
+        """What the next stage takes over from this one."""
+        history = self._hooks.history
+        return TakenOver(self.at, history.history, history.epoch, self._run.best_value)
+
+    def _take_over(self, taken: TakenOver) -> None:
+        self.at = taken.at
+        self._run.best_value = taken.best
+        self._feed.open(0)
+        self._hooks.rewind_logs(self.at.epoch)
+        self._watch.rewind(self.at.step, epoch_ended=True)
 
     def _snapshot(self) -> Snapshot:
         history = self._hooks.history

@@ -48,6 +48,18 @@ def beginning(
     return aligned(facts)
 
 
+def stage(model: Any, number: int, stages: Sequence[Any]) -> str:
+    """The line for a stage that starts: how long it lasts, and how much of the model it trains."""
+    until = f"up to epoch {stages[number].after}" if number < len(stages) else "to the end"
+    sizes = [
+        sum(math.prod(v.shape) for v in variables)
+        for variables in (model.trainable_weights, model.weights)
+    ]
+    return f"stage {number + 1} of {len(stages) + 1}, {until}: {sizes[0]:,} of {sizes[1]:,} " + (
+        "parameters are trained"
+    )
+
+
 def _count(stream: Any) -> str:
     if getattr(stream, "num_examples", None) is not None:
         return f"{stream.num_examples:,} examples"

@@ -1,0 +1,104 @@
+"""The recipe for folders of images with a backbone: what is frozen, when, and at which rate."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasdist
+from kerasdist import KerasdistError
+
+SETTINGS = {"backbone": "mobilenet_v3_small", "image_size": 32, "epochs": 5}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    file = tmp_path_factory.mktemp("weights") / "mine.weights.h5"
+    kerasdist.backbone("mobilenet_v3_small", (32, 32)).save_weights(file)
+    return str(file)
+
+
+def recipe(**settings):
+    return kerasdist.load_recipe("template:image", **SETTINGS, **settings)
+
+
+def size(variables):
+    return sum(int(np.prod(v.shape)) for v in variables)
+
+
+def test_the_backbone_is_frozen_first(weights):
+    mine = recipe(weights=weights, freeze=2, learning_rate=0.01)
+    model = mine.build_model()
+    assert size(model.trainable_weights) == 576 * 3 + 3
+    before = np.copy(model.get_layer("backbone").get_weights()[0])
+    mine.load_initial(model)
+    assert not np.array_equal(before, model.get_layer("backbone").get_weights()[0])
+    ((after, unfreeze),) = mine.build_stages()
+    assert after == 2
+    unfreeze(model)
+    assert size(model.trainable_weights) > 900_000
+    assert model.optimizer.get_config()["learning_rate"]["config"]["learning_rate"] == (
+        pytest.approx(0.001)
+    )
+    # 600 pictures are drawn: 19 steps per epoch, and three epochs are left.
+    assert model.optimizer.get_config()["learning_rate"]["config"]["decay_steps"] == 57
+
+
+def test_batch_norms_keep_their_statistics_when_all_trains():
+    model = recipe().build_model()
+    assert not recipe().build_stages()
+    names = ("moving_mean", "moving_variance")
+    before = {v.path: v.numpy() for v in model.weights if v.name in names}
+    x = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype("uint8")
+    kerasdist.fit(model, x, np.arange(4) % 3, steps=1, batch_size=4, devices=1, verbose=0)
+    after = {v.path: v.numpy() for v in model.weights if v.name in names}
+    assert len(before) > 50
+    for path, value in before.items():
+        np.testing.assert_array_equal(value, after[path])
+
+
+def test_lora_trains_small_matrices_only():
+    model = recipe(lora=2).build_model()
+    trained = {v.name for v in model.get_layer("backbone").trainable_weights}
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "bias"}
+
+
+def test_frozen_to_the_end_has_one_stage(weights):
+    mine = recipe(weights=weights, freeze="all")
+    assert mine.build_stages() == []
+    assert size(mine.build_model().trainable_weights) == 576 * 3 + 3
+
+
+def test_the_size_is_that_of_the_backbone():
+    chosen = kerasdist.load_recipe("template:image", backbone="efficientnet_b1")
+    assert chosen.config.shape == (240, 240)
+    assert recipe().config.shape == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backbone": None, "freeze": 3}, r"`freeze=3` without a backbone"),
+        ({"freeze": 3}, r"`freeze=3` without weights"),
+        ({"weights": "x", "freeze": 0}, r"`freeze=0`\. Expected a number of epochs"),
+        ({"weights": "x", "freeze": "nope"}, r"`freeze='nope'`"),
+        ({"weights": "x", "freeze": 5}, r"`freeze=5` for 5 epochs: nothing would be unfrozen"),
+        ({"weights": "x", "freeze": 2, "lora": 2}, r"`lora=2` and `freeze=2`"),
+        ({"lora": 0}, r"`lora=0`"),
+        ({"unfreeze_rate": 0.0}, r"`unfreeze_rate=0.0`"),
+        ({"backbone": "mobilenet_v3_smal"}, r"Did you mean 'mobilenet_v3_small'"),
+        ({"image_size": 16}, r"at least 32 x 32"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(KerasdistError, match=message):
+        kerasdist.load_recipe("template:image", **{**SETTINGS, **settings})
+
+
+def test_the_models_are_keras_models(tmp_path):
+    """So the trained file can be loaded, exported and served like any other."""
+    model = recipe(lora=2).build_model()
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras", compile=False).output_shape == (
+        None,
+        3,
+    )
