@@ -28,8 +28,8 @@ from kerasdist.runs.file_names import METRICS, NAN_NOTE
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
 from kerasdist.runs.trained_model import weights_sha256
-from kerasdist.training.best_model import BestModel
-from kerasdist.training.best_models import BestModels
+from kerasdist.training.best.best_model import BestModel
+from kerasdist.training.best.best_models import BestModels
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, run_identity
 

@@ -14,7 +14,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.results import kept_models
 from kerasdist.runs.results.kept_models import KeptModel
-from kerasdist.training.best_models import BestModels
+from kerasdist.training.best.best_models import BestModels
 from tests.cli.conftest import start, tiny  # noqa: F401 - a fixture
 
 

@@ -10,7 +10,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import BEST
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.metrics_log import is_higher_better, monitored
-from kerasdist.training.best_models import Attempt, BestModels
+from kerasdist.training.best.best_models import Attempt, BestModels
 
 
 class BestModel:

@@ -1,0 +1,1 @@
+"""The best epochs of a training: which they are, and their models."""
