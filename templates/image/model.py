@@ -33,7 +33,7 @@ def tuned(config, image):
     network = kerasdist.backbone(config.backbone, config.shape)
     if config.lora is not None:
         add_lora(network, config.lora)
-    if config.lora is None:
+    else:
         set_trainable(network, config.freeze is None)
     outputs = network(image)
     return keras.layers.Dropout(config.dropout)(outputs)
