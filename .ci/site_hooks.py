@@ -43,6 +43,7 @@ FILES = {page: file for file, page in PAGES.items()}
 # The sections of the reference, in the order in which people need them, and their rooms.
 SECTIONS = {
     "Train, evaluate and predict": ["training", "model_files"],
+    "Find settings": ["finders"],
     "Keras programs, unchanged": ["programs"],
     "Devices": ["devices"],
     "Data": ["data", "tables"],
