@@ -38,7 +38,7 @@ FIT_OPTIONS = (
 )
 
 
-_DATA = {"train": "training", "validation": "validation"}
+_READING = {"train": "reading the training data", "all": "reading all data"}
 
 
 class Job:
@@ -68,9 +68,9 @@ class Job:
         return _construct(self._options.model, self._options.model_arguments)
 
     def build_data(self, split: str) -> Any:
-        """The recipe's data for "train" or "validation", or an instance of the data class."""
+        """The recipe's data for a split such as "train", or an instance of the data class."""
         if self.recipe is not None:
-            with phase(f"reading the {_DATA[split]} data"):
+            with phase(_READING.get(split, f"reading the {split} data")):
                 return self.recipe.build_data(split)
         if split != "train":
             raise KerasdistError(

@@ -56,7 +56,7 @@ def test_adam_gives_the_losses_of_a_keras_loop():
     model, losses = quadratic("adam"), []
     for rate in found.rates:
         model.optimizer.learning_rate = rate
-        losses.append(model.train_on_batch(X, Y))
+        losses.append(float(model.train_on_batch(X, Y)))
         model.reset_metrics()
     assert found.losses == pytest.approx(losses, rel=1e-3)
 

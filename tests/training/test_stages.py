@@ -193,7 +193,11 @@ def test_more_epochs_continue_the_last_stage(tmp_path):
 def test_early_stopping_ends_a_stage_and_not_the_run():
     stop = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=100)
     history = run(callbacks=[stop])
-    assert history.epoch == [0, 1, 2, 3]
+    # Before Keras 3.15, the callback compares with the best value of an earlier `fit`, too.
+    another = keras.callbacks.EarlyStopping("loss")
+    another.best = 1.0
+    another.on_train_begin()
+    assert history.epoch == ([0, 1, 2, 3] if another.best is None else [0, 1, 2])
     assert history.model.get_layer("backbone").trainable
 
 
