@@ -35,7 +35,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        y_pred = ops.convert_to_tensor(y_pred)
+        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] not in (1, None):
             raise ValueError(
                 f"Received targets of the shape {tuple(y_true.shape)} for outputs of the shape "

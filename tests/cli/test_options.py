@@ -35,6 +35,7 @@ COMMANDS = (
     "export",
     "new",
     "runs",
+    "board",
     "bench",
     "doctor",
 )

@@ -24,6 +24,8 @@ MOST_SWITCHES = 20
 # Questions to placements and tensors, and what replaces attributes of TensorFlow for a while.
 NOT_READ = (
     "devices/placement.py",
+    "engine/compiled/counters.py",
+    "engine/compiled/random_seeds.py",
     "models/tensors/composites.py",
     "models/pure/replacements.py",
     "models/pure/steps/tf_random.py",

@@ -27,6 +27,10 @@ def test_early_averages_follow_the_weights_more_closely():
     np.testing.assert_allclose(new, 9.0, rtol=1e-6)
 
 
+# These metrics draw nothing.
+SEEDS = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+
+
 class Stored:
     """A state of two metrics in one vector."""
 
@@ -40,9 +44,9 @@ class Stored:
 @pytest.mark.parametrize("has_vector", [True, False])
 def test_metrics_in_a_vector_add_up_as_single_ones(has_vector):
     deltas = Deltas([tf.constant(1.0), tf.constant(2.0)], None)
-    single = Start({"metrics": [tf.constant(10.0), tf.constant(20.0)]}, [], tf.constant(0))
+    single = Start({"metrics": [tf.constant(10.0), tf.constant(20.0)]}, [], tf.constant(0), SEEDS)
     plain = updates.SummedMetrics().new_values(single, deltas, None, ())
-    joined = Start({"metrics": [tf.constant([10.0, 20.0])]}, [], tf.constant(0))
+    joined = Start({"metrics": [tf.constant([10.0, 20.0])]}, [], tf.constant(0), SEEDS)
     if has_vector:
         deltas = Deltas(deltas.values, tf.constant([1.0, 2.0]))
     (vector,) = updates.VectorMetrics(Stored()).new_values(joined, deltas, None, ())

@@ -208,7 +208,7 @@ def test_usage_errors(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else object()
     )
-    with pytest.raises(kerasdist.KerasdistError, match=r"tf2onnx is not .* 'kerasdist\[onnx\]'"):
+    with pytest.raises(kerasdist.KerasdistError, match=r"missing: tf2onnx.*'kerasdist\[onnx\]'"):
         export_target.target(run, "onnx", None)
     (tmp_path / "file").write_text("")
     target = export_target.target(run, "keras", str(tmp_path / "file" / "model.keras"))

@@ -45,7 +45,7 @@ def test_a_run_is_running_while_it_is_locked(tmp_path):
 
 def test_the_error_about_a_wrong_folder_suggests_a_run(tmp_path):
     make_run(tmp_path / "cifar10" / "0001")
-    with pytest.raises(KerasdistError, match=r"is not a run.*Did you mean '.*cifar10/0001'"):
+    with pytest.raises(KerasdistError, match=r"does not exist.*Did you mean '.*cifar10/0001'"):
         catalog.check_run(tmp_path / "cifar10" / "0002")
     with pytest.raises(KerasdistError, match=r"is not a run.*Did you mean '.*cifar10/0001'"):
         catalog.check_run(tmp_path / "cifar10")

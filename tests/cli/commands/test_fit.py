@@ -23,6 +23,7 @@ def test_fit_trains_a_recipe_and_leaves_its_folder(command, tiny):
         "checkpoints",
         "config.json",
         "environment.json",
+        "evaluation.json",
         "final.keras",
         "lock",
         "metrics.jsonl",

@@ -4,8 +4,14 @@ import json
 import subprocess
 import sys
 
+CHOSEN = ("SGD", "Adam", "AdamW", "RMSprop", "Lion", "Muon", "KernelMuon")
+# With rates by layer.
+RATED = ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb", "Lion")
+RATED += ("Muon", "Nadam", "RMSprop", "SGD")
 NAMES = {
-    *("SGD", "Adam", "AdamW", "RMSprop", "Lion", "Muon", "KernelMuon"),
+    *CHOSEN,
+    *(f"Rated{name}" for name in RATED),
+    *(f"RatedChosen{name}" for name in CHOSEN),
     *("Schedule", "SmoothedCrossentropy"),
 }
 # As a file names the class that was saved when it was in another module.

@@ -21,6 +21,8 @@ FUTURE = "from __future__ import annotations"
 # module of this folder that is named before the dot.
 _MOMENTS = "layers.test_synchronized.test_keras_asks_the_replaced_functions_for_moments"
 COVERED = {
+    "_exclude_from_weight_decay": "test_what_is_excluded_from_weight_decay_is_remembered",
+    "_exclude_from_weight_decay_pattern": "test_what_is_excluded_from_weight_decay_is_remembered",
     "_value": "test_native_variables_are_behind_keras_ones",
     "_loss_tracker": "test_the_loss_tracker_is_a_mean",
     "_call_has_training_arg": "test_call_passes_training_only_where_it_is_taken",
@@ -57,6 +59,7 @@ COVERED = {
     "_use_cached_eval_dataset": "test_trainer.test_kerass_fit_tells_evaluate_that_it_validates",
 }
 COVERED_IMPORTS = {
+    "keras.src.utils.naming.to_snake_case": "test_places.test_automatic_names_are_those_of_keras",
     "keras.src.backend": "test_masks_travel_on_tensors",
     "keras.src.backend.common.global_state": (
         "test_the_global_seed_generator_can_be_set_in_a_thread"
@@ -145,6 +148,17 @@ def test_every_private_name_is_covered():
         module, _, name = test.rpartition(".")
         module = importlib.import_module(f"tests.models.pure.{module or 'test_pure'}")
         assert callable(getattr(module, name))
+
+
+def test_what_is_excluded_from_weight_decay_is_remembered():
+    optimizer = keras.optimizers.AdamW(weight_decay=0.1)
+    variable = keras.Variable(np.ones(2), name="kept")
+    optimizer.exclude_from_weight_decay(var_list=[variable], var_names=["bias"])
+    made = pure.remade(optimizer, keras.optimizers.AdamW)
+    assert made._exclude_from_weight_decay == optimizer._exclude_from_weight_decay != []
+    assert made._exclude_from_weight_decay_pattern
+    made.build([variable])
+    assert not made._use_weight_decay(variable)
 
 
 def dense(loss="mse", **compiled):
