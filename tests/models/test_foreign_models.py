@@ -12,6 +12,9 @@ import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.versions import number
 
+# Minutes in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 LAYERS = keras.layers
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(21, 4))

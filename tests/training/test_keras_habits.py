@@ -20,6 +20,9 @@ from kerasdist.runs.folder import RunFolder
 from kerasdist.training import arguments
 from tests import classifier_recipe
 
+# Minutes in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 NUM = 22
 BATCH = 4
 DEVICES = pytest.mark.parametrize("devices", [1, 2, 4])

@@ -11,6 +11,9 @@ from kerasdist.data.streams import open_stream
 from tests.bad_input import refusal
 from tests.device_counts import those_here
 
+# Minutes in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 NUM, BATCH = 22, 6
 RANDOM = np.random.default_rng(4)
 DENSE = RANDOM.normal(size=(NUM, 7)) * (RANDOM.random((NUM, 7)) < 0.3)
