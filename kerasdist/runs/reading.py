@@ -37,7 +37,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The recipe's name, or the class of the model."""
+        """What its runs are called: the name of the data or of the recipe; the class of a model."""
+        if "name" in self.config:
+            return str(self.config["name"])
         if "recipe" in self.config:
             return Path(str(self.config["recipe"])).name
         if "model" in self.config:

@@ -349,3 +349,11 @@ def test_synthetic_runs_are_ranked_among_themselves(command, mixed):
     done = command("runs", "runs/a", "runs/b", "runs/made-up")
     assert "1.008 *" in done.out
     assert comparison.UNRANKED not in done.out
+
+
+def test_a_run_on_own_data_has_the_name_of_the_data(command, tmp_path):
+    config = {"recipe": "template:image", "name": "photos", "settings": {}}
+    run_folders.write(tmp_path / "runs/photos/0001", config=config)
+    done = command("runs", tmp_path / "runs")
+    assert "photos" in done.lines[1].split()[2:]
+    assert "template:image" not in done.out
