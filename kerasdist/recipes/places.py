@@ -91,8 +91,8 @@ def find(recipe: str | os.PathLike[str]) -> Place:
         return Place(known[text], text)
     raise KerasdistError(
         f"Received the recipe {text!r}. Expected a folder with config.py, data.py and model.py, "
-        f"a run's config.json, a folder with one folder of {described()} per class, a table such as "
-        f"people.csv, or one of the bundled recipes: {', '.join(known) or 'none'}."
+        f"a run's config.json, a folder with one folder of {described()} per class, a table such "
+        f"as people.csv, or one of the bundled recipes: {', '.join(known) or 'none'}."
         f"{closest(path.name, [*known, *_folders_beside(path)])} Check the name."
     )
 
