@@ -8,6 +8,9 @@ import kerasdist
 from kerasdist.training import preparation
 from kerasdist.training.jit import Jit
 
+# About a minute in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 RANDOM = np.random.default_rng(5)
 IMAGES = RANDOM.normal(size=(21, 8, 8, 3)).astype("float32")
 LABELS = RANDOM.integers(0, 4, 21)

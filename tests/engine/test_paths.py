@@ -14,9 +14,6 @@ from kerasdist.data.forms import arrays
 from kerasdist.devices.placement import Placement
 from kerasdist.engine import finite, state, terms
 
-# Minutes in all: `.ci/full` runs them.
-pytestmark = pytest.mark.slow
-
 PATHS = {
     "mirrored": [(Placement, "shares_memory", False)],
     "large": [(module, "SMALL", 0) for module in (finite, state, terms)],

@@ -25,6 +25,9 @@ from tests.models.sharded_models import (
     rmse,
 )
 
+# About a minute in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 
 def ratio_of_sums(y_true, y_pred):
     return OPS.sum(OPS.abs(y_true - y_pred)) / OPS.sum(OPS.abs(y_true))

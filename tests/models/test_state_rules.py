@@ -19,6 +19,9 @@ from tests.models.sharded_models import (
     fit,
 )
 
+# About a minute in all: `.ci/full` runs them.
+pytestmark = pytest.mark.slow
+
 RULES = {
     "examples": (counted, "float64"),
     "examples as int": (counted, "int64"),
