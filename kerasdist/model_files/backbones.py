@@ -38,7 +38,7 @@ def backbone(
         A model with the name "backbone".
 
     Raises:
-        KerasdistError: If there is no such network, or its weights cannot be read.
+        KerasdistError: If the network does not exist, or its weights cannot be read.
 
     Example:
         >>> import keras, kerasdist

@@ -1,4 +1,4 @@
-"""Finds what a command names: a recipe, a run, or data of one's own that a recipe can read."""
+"""Finds what a command names: a recipe, a run, or your own data that a recipe can read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def find(recipe: str | os.PathLike[str]) -> Place:
 def _folders_beside(path: Path) -> list[str]:
     try:
         return sorted(each.name for each in path.absolute().parent.iterdir() if each.is_dir())
-    except OSError:  # There is no such folder, or it may not be read.
+    except OSError:  # It does not exist, or may not be read.
         return []
 
 

@@ -84,7 +84,7 @@ def backbone_size(name: str, wanted: int | None = None) -> int:
         The side that was wanted, or the one that the network was made for.
 
     Raises:
-        KerasdistError: If there is no such network, or it cannot take images as small.
+        KerasdistError: If the network does not exist, or does not take images of this size.
 
     Example:
         >>> import kerasdist
