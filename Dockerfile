@@ -26,13 +26,13 @@ COPY templates /source/templates
 RUN python3 -m venv /opt/kerasdist \
     && /opt/kerasdist/bin/python -m pip install --no-cache-dir "/source${EXTRAS:+[$EXTRAS]}"
 
-# Any user may write to /work, for `docker run --user`. It is the home folder, where data sets are downloaded to.
-RUN useradd --no-log-init --uid 10001 --home-dir /work --create-home kerasdist && chmod 1777 /work
+# Any user may write to /data, for `docker run --user`. It is the home folder, where data sets are downloaded to.
+RUN useradd --no-log-init --uid 10001 --home-dir /data --create-home kerasdist && chmod 1777 /data
 # Without the capability "compute", NVIDIA's runtime mounts no CUDA driver.
 ENV PATH=/opt/kerasdist/bin:$PATH \
-    HOME=/work \
+    HOME=/data \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["kerasdist"]
 CMD ["--help"]

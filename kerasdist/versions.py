@@ -79,7 +79,7 @@ def check_system(system: str) -> None:
         raise KerasdistError(
             "kerasdist does not run on Windows: it locks the folder of a run with `fcntl`, which "
             "Windows does not have, and TensorFlow has no GPUs there. Use WSL 2 (Linux inside "
-            "Windows), where TensorFlow finds the GPU."
+            "Windows); kerasdist was never tried there."
         )
 
 
