@@ -107,13 +107,26 @@ def plot(
     # For the script that shows values under the pointer.
     places = "" if across.is_log else f' data-across="{_numbers(across)}" data-up="{_numbers(up)}"'
     content = "".join(part for each in series for part in _draw(each, across, up))
-    return frame(across, up, content, label=label, x_label=x_label, attributes=places)
+    is_whole = all(x == int(x) for x, _ in finite)
+    return frame(
+        across, up, content, label=label, x_label=x_label, attributes=places, is_whole=is_whole
+    )
 
 
 def frame(
-    across: Axis, up: Axis, content: str, *, label: str, x_label: str, attributes: str = ""
+    across: Axis,
+    up: Axis,
+    content: str,
+    *,
+    label: str,
+    x_label: str,
+    attributes: str = "",
+    is_whole: bool = False,
 ) -> str:
-    """The SVG of a plot: its axes around what is drawn in it."""
+    """The SVG of a plot: its axes around what is drawn in it.
+
+    `is_whole`: the x axis counts something, such as devices, and has ticks at whole numbers only.
+    """
     parts = [
         f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(label)}"{attributes}>'
@@ -122,7 +135,7 @@ def frame(
         y = up.at(value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="end">{short(value)}</text>')
-    is_whole = across.high >= 10 and not across.is_log
+    is_whole = (is_whole or across.high >= 10) and not across.is_log
     x_ticks = [value for value in across.ticks(6) if value == int(value) or not is_whole]
     for value in x_ticks:
         x = across.at(value)

@@ -24,8 +24,8 @@ from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json, write_text
 
 JSON, PICTURE = "bench.json", "bench.svg"
-# A round has at least this many steps.
-_FEWEST_STEPS = 3
+# A round has at least this many steps. The first two are not traced.
+_FEWEST_STEPS = 4
 
 
 class Worker:

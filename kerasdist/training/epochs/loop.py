@@ -95,6 +95,7 @@ class Loop:
         self._watch.reporter.begin_epoch(self.at.epoch, self.at.step, self.at.in_epoch)
         self._watch.meter.restart()
         self._train_steps()
+        self._watch.profile.end_epoch()
         logs = metric_results(self._engine)
         if self._last_loss is not None:
             logs["loss"] = self._last_loss

@@ -25,6 +25,7 @@ CALL = "kerasdist_steps"
 FEWEST_STEPS, FEWEST_CALLS, MOST_STEPS_PER_CALL = 10, 2, 500
 _OPERATION = re.compile(r"[^:]+:[^: ]+")
 _WAITS_FOR_INPUT = "IteratorGetNext"
+_RUNS_XLA = "CpuExecutable::Execute"
 _REDUCTIONS = re.compile(rf"/{ALL_REDUCE}|nccl|Collective", re.I)
 
 Interval = tuple[int, int]
@@ -58,7 +59,7 @@ class Split:
 
 
 class Profile:
-    """Traces a few steps after compilation, once, into a folder. Without a folder it does nothing.
+    """Traces a few steps of one epoch after compilation, once, into a folder, if there is one.
 
     If tracing fails, it warns and the training continues.
     """
@@ -100,6 +101,11 @@ class Profile:
         self._steps += num_steps
         self._calls += 1
         if self._steps >= FEWEST_STEPS and self._calls >= FEWEST_CALLS:
+            self._stop()
+
+    def end_epoch(self) -> None:
+        """After the steps of an epoch: what comes before the next step is no part of any step."""
+        if self._is_tracing:
             self._stop()
 
     def close(self) -> None:
@@ -189,8 +195,9 @@ def _is_gpu(plane: Any) -> bool:
 
 
 def _is_operation(name: str, thread: str) -> bool:
-    """Whether an event is an operation of the step, not of the input pipeline."""
-    return _OPERATION.fullmatch(name) is not None and not thread.startswith("tf_data")
+    """Whether an event is work of the step, not of the input pipeline. XLA runs many operations."""
+    is_one = _OPERATION.fullmatch(name) is not None or name.startswith(_RUNS_XLA)
+    return is_one and not thread.startswith("tf_data")
 
 
 def within(intervals: Iterable[Interval], window: Interval) -> list[Interval]:

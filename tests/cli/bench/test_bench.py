@@ -96,6 +96,63 @@ def test_the_picture_is_xml_with_a_line_for_each_kind():
     assert {"a & b: examples per second", "the same batch", "Keras fit", "devices"} <= words
 
 
+def test_ticks_are_whole_numbers_of_devices():
+    bench = Bench("a", [measured(1, 100), measured(2, 95)], [], [], True)
+    root = ElementTree.fromstring(picture.svg(bench))
+    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+    assert [text.text for text in texts if text.get("class") == "middle"] == ["1", "2"]
+
+
+SLOW_DATA = """
+import time
+
+import keras
+import numpy as np
+
+CLASS_NAMES = ("low", "middle", "high")
+
+
+class Slow(keras.utils.PyDataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return {"image": np.ones((16, 6, 6, 1), "uint8"), "label": np.zeros(16, "int64")}
+
+
+def build_data(config, split):
+    return Slow()
+"""
+RECIPES = {
+    "input-bound": {
+        "config": classifier_recipe.CONFIG.replace("int = 16", "int | None = None"),
+        "data": SLOW_DATA,
+    },
+    "host-bound": {},  # Its operations take microseconds.
+    "compute-bound": {
+        "model": classifier_recipe.MODEL.replace(
+            "keras.layers.Dense(3)",
+            "keras.Sequential([keras.layers.Dense(n) for n in (3000, 3000, 3)])",
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("bound", RECIPES)
+def test_the_verdict_on_a_recipe_whose_bottleneck_is_known(bound, command, tmp_path):
+    classifier_recipe.write(tmp_path / "small", **RECIPES[bound])
+    options = ("--counts", "1", "--rounds", 2, "--seconds", 0.2, "--json")
+    outcome = command("bench", "small", *options)
+    assert outcome.code == 0, outcome.err
+    content = json.loads(outcome.out)
+    assert content["verdict"][0].startswith(f"1 device: {bound}: "), content["strong"]
+    (measured,) = content["strong"]
+    # The trace spans no wait for a round. Tracing itself takes part of a millisecond.
+    traced = sum(measured["seconds_per_step"].values())
+    assert traced < 3 * 16 / measured["examples_per_second"] + 2e-3
+
+
 def test_examples_of_docstrings_run():
     assert doctest.testmod(results).failed == 0
 
