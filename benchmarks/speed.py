@@ -13,19 +13,18 @@ interpreter that has it (`pip install torch lightning accelerate`, the CPU build
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from contest import Contestant, launch, of_times, stop
 from facts import about, as_line
+from results_page import RESULTS, parts_of, write_section
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "RESULTS.md"
 README = HERE.parent / "README.md"
 OF_TORCH = ("torch", "accelerate", "lightning")
 OURS = ("kerasdist", "deterministic", "keras", "bare")
@@ -67,72 +66,6 @@ MEANINGS = {
     "recurrent": "The layers of recipes/audio, batches of 64, 2,700 clips of 30 time steps.",
     **{f"variables-{n}": f"A chain of small layers with {n} variables." for n in (10, 100, 1000)},
 }
-HEAD = """\
-# Speed
-
-`python benchmarks/speed.py` writes this page. The line below each table says when and
-on which machine.
-
-**How it is measured.** All contestants of a workload have the same layers, optimizer, batch size
-and arrays in memory. They shuffle the arrays and compute the loss and the accuracy of each epoch.
-Each contestant is a separate process, and they take turns round by round, so other work on the
-machine slows all of them alike. Times are medians over the rounds, and ± is half of the
-interquartile range. A ratio is the median of the ratios of neighbouring rounds. It compares times,
-so lower is better.
-
-**Devices** are logical CPUs that share the same cores, so several devices cannot be faster than
-one. No GPU was available: nothing here was run on one.
-
-**Contestants.**
-
-- `kerasdist` is `kerasdist.fit`; `deterministic` is the same with `deterministic=True`, which cuts
-  every batch into 4 shards on any number of devices.
-- `keras` is Keras's own `fit`, on several devices with `MirroredStrategy`.
-- `bare` is one compiled loop over a `tf.data` pipeline, as a careful user would write it: forward
-  pass, gradient, Keras's optimizer, loss, accuracy and a check that the gradients are finite. On
-  several devices it uses `strategy.run`.
-- `torch` and `accelerate` run the loop of PyTorch's tutorial, with a `DataLoader` in the same
-  process. `lightning` is its `Trainer`, without files and without a progress bar.
-
-Everything that uses TensorFlow runs convolutions with the same oneDNN operations, which take nearly
-all of the time, so no contestant can be far ahead there. oneDNN is on for all of them, as kerasdist
-turns it on (TensorFlow itself does so only on processors with AVX512-VNNI or newer). kerasdist runs
-a recurrent layer as one operation over time, with a custom gradient
-(`kerasdist/models/pure/layers/recurrence.py`)."""
-
-
-@dataclass
-class Contestant:
-    """A process that trains, and the timings it reported."""
-
-    name: str
-    devices: int
-    process: subprocess.Popen
-    steps: int
-    seconds: list[float] = field(default_factory=list)
-    memory: int = 0
-    first_round: float = 0.0
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} on {self.devices}"
-
-    @property
-    def milliseconds(self) -> float:
-        return 1e3 * statistics.median(self.seconds) / self.steps
-
-    def answer(self) -> dict[str, float]:
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.title} ended: {self.process.wait()}")
-        return json.loads(line)
-
-    def go(self) -> dict[str, float]:
-        print("go", file=self.process.stdin, flush=True)
-        answer = self.answer()
-        self.seconds.append(answer["seconds"])
-        self.memory = int(answer["memory"])
-        return answer
 
 
 def start(workload: str, torch_python: str | None) -> list[Contestant]:
@@ -141,18 +74,14 @@ def start(workload: str, torch_python: str | None) -> list[Contestant]:
     for name, devices in names:
         python = torch_python if name in OF_TORCH else sys.executable
         if python is not None:
-            contestants.append(launch(name, workload, devices, steps, python))
+            contestants.append(launched(name, workload, devices, steps, python))
             contestants[-1].first_round = contestants[-1].answer()["seconds"]
     return contestants
 
 
-def launch(name: str, workload: str, devices: int, steps: int, python: str) -> Contestant:
+def launched(name: str, workload: str, devices: int, steps: int, python: str) -> Contestant:
     command = [python, str(HERE / "contestants.py"), name, workload, str(devices), str(steps)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    )
-    return Contestant(name, devices, process, steps)
+    return launch(command, name, devices, steps)
 
 
 def measure(workload: str, given: argparse.Namespace) -> list[Contestant]:
@@ -167,17 +96,6 @@ def measure(workload: str, given: argparse.Namespace) -> list[Contestant]:
     return contestants
 
 
-def stop(contestants: list[Contestant]) -> None:
-    for contestant in contestants:
-        contestant.process.kill()
-        contestant.process.wait()
-
-
-def ratio(one: Contestant, other: Contestant) -> float:
-    """The median of the time of `one` ÷ the time of `other`, round by round."""
-    return statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))
-
-
 def table(workload: str, contestants: list[Contestant]) -> str:
     """A Markdown table: one row per contestant, with its time ÷ that of Keras and the bare loop."""
     found = {(each.name, each.devices): each for each in contestants}
@@ -189,7 +107,7 @@ def table(workload: str, contestants: list[Contestant]) -> str:
     for each in contestants:
         others = [found.get((name, each.devices)) for name in ("keras", "bare")]
         # Contestants that use PyTorch run on one device only.
-        ratios = ["" if other is None else f"{ratio(each, other):.2f}" for other in others]
+        ratios = ["" if other is None else f"{of_times(each, other):.2f}" for other in others]
         low, _, high = statistics.quantiles(each.seconds, n=4)
         spread = (high - low) / 2 / statistics.median(each.seconds)
         rate = 1e3 * BATCH_SIZES.get(workload, 32) / each.milliseconds
@@ -204,7 +122,7 @@ def table(workload: str, contestants: list[Contestant]) -> str:
         if each is not None:
             lines += [
                 "",
-                f"{count} devices: {1 / ratio(each, one):.2f} times the examples/s of one device"
+                f"{count} devices: {1 / of_times(each, one):.2f} times the examples/s of one device"
                 f"{_against_bare(each, found.get(('bare', count)))}.",
             ]
     return "\n".join(lines)
@@ -213,7 +131,9 @@ def table(workload: str, contestants: list[Contestant]) -> str:
 def _against_bare(each: Contestant, bare: Contestant | None) -> str:
     if bare is None:
         return ""
-    return f", {1 / ratio(each, bare):.2f} times those of the bare loop on {bare.devices} devices"
+    return (
+        f", {1 / of_times(each, bare):.2f} times those of the bare loop on {bare.devices} devices"
+    )
 
 
 def saving() -> str:
@@ -225,7 +145,7 @@ def saving() -> str:
 
 def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
     """Time per step and memory over a million steps, then compared with a fresh process."""
-    contestants = [launch("kerasdist", "mlp", 1, steps, sys.executable)]
+    contestants = [launched("kerasdist", "mlp", 1, steps, sys.executable)]
     (old,) = contestants
     lines, memory = ["| steps | µs per step | memory |", "|---|---|---|"], []
     try:
@@ -237,7 +157,7 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
                 each = 1e6 * statistics.median(old.seconds[-shown:]) / steps
                 lines.append(f"| {number * steps:,} | {each:.0f} | {memory[-1] / 2**20:,.1f} MB |")
         # Compared with a fresh process, because the machine itself may have become slower.
-        new = launch("kerasdist", "mlp", 1, steps, sys.executable)
+        new = launched("kerasdist", "mlp", 1, steps, sys.executable)
         contestants.append(new)
         new.answer()
         old.seconds.clear()
@@ -248,8 +168,8 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
         stop(contestants)
     lines += [
         "",
-        f"Afterwards, taking turns with a fresh process: {ratio(old, new):.2f} times its time per "
-        f"step. Growth of memory after the first tenth: {memory[-1] / memory[shown - 1] - 1:+.1%}.",
+        f"Afterwards, taking turns with a fresh process: {of_times(old, new):.2f} times its time "
+        f"per step. Growth of memory after the first tenth: {memory[-1] / memory[shown - 1] - 1:+.1%}.",
     ]
     return "\n".join(lines)
 
@@ -265,7 +185,7 @@ def determinism(rounds: int) -> str:
         steps, _ = PLANS[workload]
         for devices in (1, 2):
             contestants = [
-                launch(name, workload, devices, steps, sys.executable)
+                launched(name, workload, devices, steps, sys.executable)
                 for name in ("kerasdist", "four-shards", "deterministic")
             ]
             try:
@@ -279,7 +199,7 @@ def determinism(rounds: int) -> str:
                 stop(contestants)
             plain, shards, ours = contestants
             times = " | ".join(f"{each.milliseconds:.3f}" for each in contestants)
-            ratios = f"{ratio(ours, shards):.2f} | {ratio(ours, plain):.2f}"
+            ratios = f"{of_times(ours, shards):.2f} | {of_times(ours, plain):.2f}"
             lines.append(f"| {workload} | {devices} | {times} | {ratios} |")
     return "\n".join(lines)
 
@@ -291,14 +211,6 @@ def versions_of(torch_python: str | None) -> dict[str, str]:
     code = f"import importlib.metadata as m; print(*map(m.version, {OF_TORCH!r}))"
     output = subprocess.run([torch_python, "-c", code], check=True, capture_output=True, text=True)
     return dict(zip(OF_TORCH, output.stdout.split(), strict=True))
-
-
-def parts_of(results: str) -> dict[str, str]:
-    """The sections of RESULTS.md by name."""
-    return {
-        name: body.strip()
-        for name, _, body in (part.partition("\n") for part in results.split("\n## ")[1:])
-    }
 
 
 def with_table(readme: str, results: str) -> str:
@@ -382,9 +294,7 @@ def main() -> None:
         part = f"{meaning}\n\n{run()}\n\n{as_line(facts)}."
         print(f"## {name}\n\n{part}\n", flush=True)
         # Written at once, so a failure in the next section loses nothing.
-        parts = (parts_of(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: part}
-        ordered = [f"## {name}\n\n{parts[name]}" for name in sections if name in parts]
-        RESULTS.write_text("\n\n".join([HEAD, *ordered]) + "\n")
+        write_section(name, part)
     README.write_text(with_table(README.read_text(), RESULTS.read_text()))
     print(f"written to {RESULTS}, and the table of {README}")
 
