@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -95,7 +95,9 @@ class Engine:
             return HostBatches(of_one_size=not settings.deterministic)
         return DeviceBatches(self.placement, settings.shards, needs_whole=settings.needs_whole)
 
+    @cached_property
     def _training(self) -> Callable[..., tuple[StepResult, Details]]:
+        """Made when the model is trained: other models need not have an optimizer."""
         return parts.training(self._parts, self.roles, self.vectors)
 
     def ema_weights(self) -> list[Any]:
@@ -206,7 +208,7 @@ class Engine:
 
     def _train_loop(self, batches: Source, num_steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
         is_own = self._own.has("train_step")
-        step = self._own.step("train_step") if is_own else first_of(self._training())
+        step = self._own.step("train_step") if is_own else first_of(self._training)
         start: Callable[..., Start] = self.state.start_own if is_own else self.state.start
 
         def run(batch: Any) -> StepResult:
@@ -227,7 +229,7 @@ class Engine:
             return *results[:7], rate, *results[7:]
 
     def _observed_step(self, found: Any) -> tuple[Any, ...]:
-        step = self._training()
+        step = self._training
         observer = observations.Observer(
             self.model, self.roles, self.placement, self.functions.terms
         )

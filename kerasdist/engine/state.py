@@ -108,11 +108,8 @@ class State:
 
     @property
     def is_updated_in_place(self) -> bool:
-        """Whether an update writes each variable before it computes the next one.
-
-        This keeps memory free on GPUs. CPUs are quicker if they update several at once.
-        """
-        return self._placement.is_gpu and not self.is_small
+        """Whether an update writes each variable as soon as it is computed: that saves memory."""
+        return not self.is_small
 
     def is_vector(self, role: str) -> bool:
         """Whether all values of a role are in one vector."""

@@ -91,7 +91,7 @@ class Optimizer:
         return {**start.stored, "optimizer": values}
 
 
-# Three ways to update: each variable by itself, all of them as one vector, or one after the other.
+# Three ways to update: new values of each variable, of all of them as one vector, or in place.
 
 
 class Update(Protocol):
@@ -147,10 +147,14 @@ class VectorUpdate:
 
 @dataclass(frozen=True)
 class InPlaceUpdate:
-    """Writes the new values of a variable before it computes those of the next one."""
+    """Writes the new values where they are stored: with `fused`, large ones in one pass.
+
+    Without it, a variable is written before the next one is computed.
+    """
 
     optimizer: Optimizer
     state: State
+    fused: pure.Fused | None
 
     def new_values(self, totals: Totals, start: Start) -> Values:
         chosen, roles = self.optimizer, self.optimizer.roles
@@ -164,7 +168,7 @@ class InPlaceUpdate:
         of_weights = {id(v) for v in roles.trainable}
         given = {key: value for key, value in totals.changed.items() if key in of_weights}
         gradients = clip(totals.gradients, chosen.clip_norm)
-        with pure.InPlace(stored, given) as scope:
+        with pure.InPlace(stored, given, self.fused) as scope:
             pure.run_optimizer(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
             for key in given:  # The optimizer does not write it if there is no gradient.
                 scope.write(stored[key], scope.state_mapping[key])

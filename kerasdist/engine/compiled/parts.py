@@ -82,6 +82,7 @@ def training(
         of_vectors = updates.Optimizer.of(joined.optimizer, joined.roles, settings)
         weights = updates.VectorUpdate(of_vectors, plain, state)
     elif state.is_updated_in_place:
-        weights = updates.InPlaceUpdate(optimizer, state)
+        fused = None if parts.placement.is_gpu else pure.Fused()
+        weights = updates.InPlaceUpdate(optimizer, state, fused)
     update = updates.StepUpdate(roles, optimizer, weights, parts.metrics)
     return partial(train_step, parts, update, finite.writer(state))

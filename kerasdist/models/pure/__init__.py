@@ -16,7 +16,6 @@ from kerasdist.models.pure.forward import (
     run_optimizer,
     update_metrics,
 )
-from kerasdist.models.pure.in_place import InPlace
 from kerasdist.models.pure.introspection import (
     REFUSED_OPTIMIZERS,
     adds_up,
@@ -69,6 +68,8 @@ from kerasdist.models.pure.trainer import (
     methods,
     set_methods,
 )
+from kerasdist.models.pure.updates.fused import Fused
+from kerasdist.models.pure.updates.in_place import InPlace
 from kerasdist.models.pure.variables import (
     Parts,
     adopt,
@@ -93,6 +94,7 @@ __all__ = [
     "EpochLines",
     "FactoredDecay",
     "Forward",
+    "Fused",
     "Gradients",
     "InPlace",
     "Joined",

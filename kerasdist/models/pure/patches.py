@@ -21,10 +21,11 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.placement import HOST
-from kerasdist.models.pure import added_losses, in_place
+from kerasdist.models.pure import added_losses
 from kerasdist.models.pure.layers import older_layers, recurrence, synchronized
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import current_shard
+from kerasdist.models.pure.updates import in_place
 
 # Keras's function `rnn` hides the module of that name.
 _keras_rnn = importlib.import_module("keras.src.backend.tensorflow.rnn")

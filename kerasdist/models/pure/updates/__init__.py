@@ -1,0 +1,1 @@
+"""Keras optimizers that write where the variables are stored."""
