@@ -169,7 +169,8 @@ def many_steps(rounds: int = 50, steps: int = 20_000, shown: int = 5) -> str:
     lines += [
         "",
         f"Afterwards, taking turns with a fresh process: {of_times(old, new):.2f} times its time "
-        f"per step. Growth of memory after the first tenth: {memory[-1] / memory[shown - 1] - 1:+.1%}.",
+        "per step. Growth of memory after the first tenth: "
+        f"{memory[-1] / memory[shown - 1] - 1:+.1%}.",
     ]
     return "\n".join(lines)
 
