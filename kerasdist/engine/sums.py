@@ -238,13 +238,27 @@ class SharedMemory:
         return tf.distribute.get_replica_context().merge_call(merge, args=(own, rows))
 
 
+# What Grappler, TensorFlow's optimizer of graphs, may do that rounds differently: it reorders sums
+# and products, fuses operations, or takes other kernels, as the graph around them allows. The rest
+# of it leaves each operation as it is: it inlines functions, and drops what is not needed.
+_REWRITES = (
+    "arithmetic_optimization",
+    "constant_folding",
+    "remapping",
+    "layout_optimizer",
+    "scoped_allocator_optimization",
+    "auto_mixed_precision",
+    "auto_mixed_precision_mkl",
+    "auto_mixed_precision_onednn_bfloat16",
+)
+
+
 @contextlib.contextmanager
 def fixed_graphs(deterministic: bool, is_gpu: bool) -> Iterator[None]:
-    """Runs graphs as they were written while `deterministic`, and restores the option after.
+    """Runs operations as they were written while `deterministic`, and restores the options after.
 
-    Grappler reorders additions and fuses operations as the graph around them allows. So a shard in
-    a loop would round differently from one outside of it. The option affects both tracing and
-    calls, so it holds for the whole fit.
+    Otherwise a shard in a loop would round differently from one outside of it. The options affect
+    both tracing and calls, so they hold for the whole fit.
     """
     if not deterministic:
         yield
@@ -252,10 +266,10 @@ def fixed_graphs(deterministic: bool, is_gpu: bool) -> Iterator[None]:
     if is_gpu:
         # It cannot be switched off again (TF 2.21), so use it only where kernels need it.
         tf.config.experimental.enable_op_determinism()
-    option = "disable_meta_optimizer"
-    before = tf.config.optimizer.get_experimental_options().get(option)
-    tf.config.optimizer.set_experimental_options({option: True})
+    options = tf.config.optimizer
+    before = options.get_experimental_options()
+    options.set_experimental_options(dict.fromkeys(_REWRITES, False))
     try:
         yield
     finally:
-        tf.config.optimizer.set_experimental_options({option: before})
+        options.set_experimental_options({name: before.get(name) for name in _REWRITES})

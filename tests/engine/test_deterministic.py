@@ -143,10 +143,10 @@ def test_shards_default_to_at_least_four():
     assert default == digest(convolutional, (IMAGES, LABELS), 1, 4)
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [True, False, None])
 def test_global_settings_are_as_before(before, regression):
     options = tf.config.optimizer
-    options.set_experimental_options({"disable_meta_optimizer": before})
+    options.set_experimental_options({"constant_folding": before})
     try:
         settings = (options.get_experimental_options(), keras.config.dtype_policy().name)
         inside = []
@@ -163,10 +163,11 @@ def test_global_settings_are_as_before(before, regression):
             callbacks=[callback],
             progress=False,
         )
-        assert inside[0]["disable_meta_optimizer"] is True
+        assert inside[0]["constant_folding"] is False
+        assert inside[0]["remapping"] is False
         assert (options.get_experimental_options(), keras.config.dtype_policy().name) == settings
     finally:
-        options.set_experimental_options({"disable_meta_optimizer": False})
+        options.set_experimental_options({"constant_folding": None})
 
 
 def test_settings_are_put_back_after_an_error(regression):
