@@ -14,7 +14,8 @@ _DEVICE = r"/?(device:)?(cpu|gpu)"
 _ITEM = rf"(\d+|{_DEVICE}:\d+)"
 _DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}(:\d+)?|{_ITEM}(\s*,\s*{_ITEM})+", re.I)
 _COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
-_SAVE_EVERY = re.compile(r"[1-9]\d*|\d+(\.\d+)?s|epoch")
+_INTERVAL = r"([1-9]\d*|\d+(\.\d+)?s|epoch)"
+_SAVE_EVERY = re.compile(rf"{_INTERVAL}(,{_INTERVAL})*")
 
 
 def count_option(
@@ -124,9 +125,10 @@ RUN_OPTIONS: Options = {
         bool, False, "start from the moving averages in the checkpoint, not from its raw weights"
     ),
     "save_every": Option(
-        str,
-        "1000",
-        "how often to save a checkpoint: in steps (500), in seconds (30s) or epoch",
+        str | None,
+        None,
+        "how often to save a checkpoint: in steps (500), in seconds (30s), epoch, or several: "
+        "500,30s (default: every 1,000 steps, and every 30 seconds or less often for large models)",
         expected="a number of steps, seconds such as 30s, or epoch",
         example="30s",
         valid=lambda value: _SAVE_EVERY.fullmatch(value) is not None,

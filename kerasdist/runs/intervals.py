@@ -10,7 +10,7 @@ from kerasdist.errors import KerasdistError
 
 @dataclass(frozen=True)
 class Every:
-    """How often something happens. At most one of the three is set; `Every()` means never.
+    """How often something happens: when the first of these is due. `Every()` means never.
 
     The object holds no clock and no state. The caller knows the step, the seconds since the last
     time, and whether an epoch has just ended.
@@ -34,7 +34,7 @@ class Every:
 
     @classmethod
     def parse(cls, value: int | str, option: str) -> Every:
-        """Reads `500`, `"500"` (steps), `"30s"` (seconds) or `"epoch"`.
+        """Reads `500`, `"500"` (steps), `"30s"` (seconds), `"epoch"`, or several: `"500,30s"`.
 
         Args:
             value: What the user gave.
@@ -44,21 +44,22 @@ class Every:
             >>> Every.parse("30s", "save_every").seconds
             30.0
         """
-        text = str(value).strip().lower()
-        if text == "epoch":
-            return cls(epoch=True)
-        if isinstance(value, bool) or not re.fullmatch(r"\d+|\d+(\.\d+)?s", text):
-            raise KerasdistError(
-                f"Received `{option}={value!r}`. Expected a number of steps, seconds like '30s', "
-                f"or 'epoch'. For example, use `{option}='60s'`."
-            )
-        number = float(text.rstrip("s"))
-        if number <= 0:
-            raise KerasdistError(
-                f"Received `{option}={value!r}`. Expected more than 0. For example, use "
-                f"`{option}=500`."
-            )
-        return cls(seconds=number) if text.endswith("s") else cls(steps=int(number))
+        found: dict[str, float | bool] = {}
+        for text in str(value).lower().split(","):
+            name, number = _read(text.strip())
+            if isinstance(value, bool) or not name or name in found:
+                raise KerasdistError(
+                    f"Received `{option}={value!r}`. Expected a number of steps, seconds like "
+                    f"'30s', or 'epoch'. For example, use `{option}='60s'`."
+                )
+            if number <= 0:
+                raise KerasdistError(
+                    f"Received `{option}={value!r}`. Expected more than 0. For example, use "
+                    f"`{option}=500`."
+                )
+            found[name] = number
+        steps, seconds = found.get("steps"), found.get("seconds")
+        return cls(None if steps is None else int(steps), seconds, "epoch" in found)
 
     def is_due(self, step: int, *, waited: float = 0.0, epoch_ended: bool = False) -> bool:
         """Whether it is due now.
@@ -68,15 +69,24 @@ class Every:
             waited: Seconds since the last time.
             epoch_ended: Whether the step was the last one of its epoch.
         """
-        if self.epoch:
-            return epoch_ended
-        if self.seconds is not None:
-            return waited >= self.seconds
+        if self.epoch and epoch_ended:
+            return True
+        if self.seconds is not None and waited >= self.seconds:
+            return True
         return self.steps is not None and step > 0 and step % self.steps == 0
 
     def steps_left(self, step: int) -> int | None:
         """How many steps may run after `step` until it is due by steps; None for never."""
         return None if self.steps is None else self.steps - step % self.steps
+
+
+def _read(text: str) -> tuple[str, float]:
+    """Which attribute of `Every` a text sets, and its number; no name if it sets none."""
+    if text == "epoch":
+        return "epoch", 1
+    if not re.fullmatch(r"\d+|\d+(\.\d+)?s", text):
+        return "", 0
+    return "seconds" if text.endswith("s") else "steps", float(text.rstrip("s"))
 
 
 def at_most(count: int, *limits: int | None) -> int:

@@ -145,8 +145,9 @@ def fit(
             a checkpoint of TensorFlow 1 or 2. See `kerasdist.load_weights`.
         init_map: The names in such a checkpoint of weights that are called differently.
         init_averages: Read the moving averages of such a checkpoint.
-        save_every: Save a checkpoint every so many steps, every so many seconds ("30s") or every
-            "epoch". Default: 1,000 steps.
+        save_every: Save a checkpoint every so many steps, every so many seconds ("30s"), every
+            "epoch", or when the first of several is due ("500,30s"). Default: every 1,000 steps,
+            and every 30 seconds or less often for large models.
         keep: How many checkpoints to keep, at least 2.
         monitor: The logged value that decides which model is the best one, `best.keras`. Default:
             the validation loss.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +14,6 @@ from kerasdist.model_files.tf_checkpoints.mapping import MapLike, read_map
 from kerasdist.models import pure
 from kerasdist.models.precision import check_policy
 from kerasdist.models.value_checks import AllowNan
-from kerasdist.runs.checkpoints.recovery import save_interval
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.intervals import Every
 from kerasdist.training import arguments
@@ -158,12 +157,12 @@ class RunOptions:
 
     Without a `run_dir`, nothing is kept. Only the chief of several workers reads the path. `folder`
     is the run's folder if the caller has opened it already, as the command line does. It is not
-    locked again if it `is_locked`.
+    locked again if it `is_locked`. Without `save_every`, the size of the model decides.
     """
 
     run_dir: Path | None = None
     resume: bool = True
-    save_every: Every = field(default_factory=lambda: save_interval(None))
+    save_every: Every | None = None
     keep: int = 2
     monitor: str | None = None
     keep_best: int = 1
@@ -179,7 +178,8 @@ class RunOptions:
         **options: Any,
     ) -> RunOptions:
         path = None if run_dir is None else Path(run_dir)
-        keeping = cls(path, save_every=save_interval(save_every), **options)
+        every = None if save_every is None else Every.parse(save_every, "save_every")
+        keeping = cls(path, save_every=every, **options)
         arguments.check_counts(keep_best=keeping.keep_best)
         return keeping
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from kerasdist.reports.live import LiveReport, write_report
 from kerasdist.runs import architecture, ownership, provenance
 from kerasdist.runs.checkpoints import Checkpoint
 from kerasdist.runs.checkpoints.contents import Snapshot
-from kerasdist.runs.checkpoints.recovery import Recovery
+from kerasdist.runs.checkpoints.recovery import Recovery, default_interval
 from kerasdist.runs.file_names import METRICS, NAN_NOTE
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
@@ -218,6 +219,11 @@ class KeptRun:
 Run = KeptRun | NoRun
 
 
+def _num_bytes(model: keras.Model) -> int:
+    """About the size of a checkpoint: an optimizer often has two values per weight."""
+    return 3 * sum(v.value.dtype.size * math.prod(v.shape) for v in model.weights)
+
+
 def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Prepared) -> Run:
     """Opens and locks the run's folder, if there is one. The `stack` closes it."""
     keeping, placement = options.keeping, prepared.placement
@@ -241,7 +247,7 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
     folder.describe(model, provenance.describe(placement.titles))
     recovery = Recovery(
         folder.path,
-        every=keeping.save_every,
+        every=keeping.save_every or default_interval(_num_bytes(prepared.model)),
         keep=keeping.keep,
         identity=run_identity(options, prepared),
         jit=prepared.jit.is_on,

@@ -41,11 +41,9 @@ def run(given: ScriptArguments) -> int:
         keras.utils.set_random_seed(options["seed"])
     if not is_chief():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    save_every = options["save_every"]
-    save_every = int(save_every) if save_every.isdigit() else save_every
     chosen = {name: options[name] for name in _OF_ENABLE}
     chosen["allow_nan"] = options["allow_nan"] or "warn"  # As `kerasdist.enable` does.
-    switch.enable(save_every=save_every, **chosen)
+    switch.enable(save_every=options["save_every"], **chosen)
     code = run_script(given.script, given.arguments, debug=options["debug"])
     if placement is not None and code == 0:
         placement.wait()  # A worker that leaves early counts as lost.

@@ -16,11 +16,13 @@ from kerasdist.runs.checkpoints import Checkpoint, Store, differences
 from kerasdist.runs.checkpoints.background import BackgroundSaver
 from kerasdist.runs.checkpoints.contents import decoded, encoded
 from kerasdist.runs.checkpoints.write_failures import WriteFailures
-from kerasdist.runs.file_names import CHECKPOINTS
+from kerasdist.runs.file_names import CHECKPOINTS, METRICS
 from kerasdist.runs.intervals import Every
 from kerasdist.runs.ownership import OwnFolder
 
-DEFAULT_SAVE_EVERY = 1000
+# A checkpoint is saved every so many steps, and after so many seconds: a short training loses
+# little, too. Large ones are saved less often by time, so that the disk is not busy with them.
+DEFAULT_STEPS, DEFAULT_SECONDS, BYTES_PER_SECOND = 1000, 30.0, 5e6
 # After a failed save, another one is tried after this time, unless one is due earlier.
 RETRY_SECONDS = 30.0
 _CHECKPOINT = "a checkpoint"
@@ -29,14 +31,14 @@ _CHECKPOINT = "a checkpoint"
 TakeSnapshot = Callable[[], Mapping[str, np.ndarray]]
 
 
-def save_interval(save_every: int | str | None) -> Every:
-    """How often checkpoints are saved, from the option `save_every`.
+def default_interval(num_bytes: int) -> Every:
+    """How often checkpoints of so many bytes are saved, if nobody says it.
 
     Example:
-        >>> save_interval("30s").seconds, save_interval(None).steps
-        (30.0, 1000)
+        >>> default_interval(10**6).seconds, default_interval(10**9).seconds
+        (30.0, 200.0)
     """
-    return Every.parse(DEFAULT_SAVE_EVERY if save_every is None else save_every, "save_every")
+    return Every(steps=DEFAULT_STEPS, seconds=max(DEFAULT_SECONDS, num_bytes / BYTES_PER_SECOND))
 
 
 class _OwnStore:
@@ -108,6 +110,11 @@ class Recovery:
                 "nothing here was changed."
             )
         if found is None:
+            if (self._folder.path / METRICS).exists():
+                self._warn(
+                    "the run ended before its first checkpoint, so it starts again from the "
+                    "beginning"
+                )
             return None
         meta = dict(found.meta)
         differences.refuse_other_run(meta.pop("identity"), self._identity, found.path)

@@ -130,3 +130,26 @@ def test_a_folder_that_is_lost_while_a_checkpoint_is_written_is_made_again(make,
     assert "was gone and has been made again" in out
     assert "could not write" not in out
     assert recovered.load().step == 5
+
+
+def test_by_default_a_short_training_loses_little_and_a_large_one_does_not_fill_the_disk(make):
+    clock = Clock()
+    of_small, of_large = (make(recovery.default_interval(size), clock) for size in (10**6, 10**9))
+    assert of_small.is_due(1000)
+    clock.now = 31.0
+    assert of_small.is_due(7)
+    assert not of_large.is_due(7)
+    clock.now = 201.0
+    assert of_large.is_due(7)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_says_that_it_starts_again(tmp_path, capsys):
+    undisturbed = fit(tmp_path / "other", progress="auto", epochs=1)
+    fit(tmp_path / "run", progress="auto", epochs=1)
+    assert "starts again" not in capsys.readouterr().out
+    for name in ("checkpoints", "result.json", "final.keras"):
+        path = tmp_path / "run" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    again = fit(tmp_path / "run", progress="auto", epochs=1)
+    assert "ended before its first checkpoint, so it starts again" in capsys.readouterr().out
+    assert again.history == undisturbed.history
