@@ -3,10 +3,12 @@
 On a machine with GPUs, `devices=2` means two of them. Tests that need more GPUs are skipped.
 """
 
+import fnmatch
 import json
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 os.environ["KERASDIST_LOGICAL_CPUS"] = "6"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -45,6 +47,17 @@ def too_few_gpus(error, num_gpus):
             return f"needs GPU:{missing[1]}, and the number of GPUs is {num_gpus}"
         error = error.__cause__ or error.__context__  # `pytest.raises` expected another error.
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks what `second_tier.txt` lists as slow."""
+    lines = (Path(__file__).parent / "second_tier.txt").read_text().splitlines()
+    patterns = [f"tests/{line}" for line in lines if line and not line.startswith("#")]
+    pattern = re.compile("|".join(map(fnmatch.translate, patterns)))
+    for item in items:
+        if pattern.match(item.nodeid):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

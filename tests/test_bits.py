@@ -21,8 +21,8 @@ from tests.device_counts import those_here
 from tests.layer_cases import CASES, DRAWS_A_ROUND, LEFT_OUT, Draw
 
 NUM_DRAWS = int(os.environ.get("KERASDIST_DRAWS", DRAWS_A_ROUND))
-# The quick tests train a quarter of a round. A number that is asked for is trained in full.
-NUM_QUICK = NUM_DRAWS if "KERASDIST_DRAWS" in os.environ else DRAWS_A_ROUND // 4
+# The quick tests train an eighth of a round. A number that is asked for is trained in full.
+NUM_QUICK = NUM_DRAWS if "KERASDIST_DRAWS" in os.environ else DRAWS_A_ROUND // 8
 EACH_DRAW = [
     pytest.param(number, marks=() if number < NUM_QUICK else pytest.mark.slow)
     for number in range(NUM_DRAWS)

@@ -206,7 +206,7 @@ def use_float64():
 
 
 QUICK = settings(
-    max_examples=12,
+    max_examples=7,
     phases=[Phase.explicit, Phase.generate],  # a failing case is small already
     deadline=None,
     derandomize=True,

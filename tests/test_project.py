@@ -151,3 +151,13 @@ def test_the_tests_have_what_the_site_needs():
     extras = PROJECT["project"]["optional-dependencies"]
     assert set(extras["docs"]) <= set(extras["test"])
     assert not set(extras["docs"]) & set(PROJECT["project"]["dependencies"])
+
+
+def test_the_second_tier_lists_tests_that_exist():
+    lines = (ROOT / "tests" / "second_tier.txt").read_text().splitlines()
+    listed = [line for line in lines if line and not line.startswith("#")]
+    assert listed == list(dict.fromkeys(listed))
+    for line in listed:
+        path, _, name = line.partition("::")
+        function = re.match(r"\w+", name)[0]
+        assert f"def {function}(" in (ROOT / "tests" / path).read_text(), line

@@ -22,6 +22,9 @@ from kerasdist.engine.shards import Number
 # So many numbers in a tensor, or in the state of a model, are few. Below this limit, a step takes
 # as long as it has operations. Above it, the size of the tensors decides.
 SMALL = 2**16
+# In a fixed order, up to so many shards run without a loop. Each is a call of the same function, so
+# the graph stays small, and a loop takes longer than a small shard.
+MOST_CALLS = 16
 # A profile finds the operations of the reduction by this name.
 ALL_REDUCE = "all_reduce"
 
@@ -124,6 +127,8 @@ def looped(
     terms, rows = first
     if num_shards == 1:
         return terms, rows
+    if fixed_order and num_shards <= MOST_CALLS:
+        return _by_calls(run_shard, terms, num_shards), rows
     # The loop waits for the first shard: otherwise both are in memory at once.
     with tf.control_dependencies(terms):
         start, end = tf.identity(1), tf.constant(num_shards)
@@ -140,6 +145,28 @@ def unrolled(run_shard: RunShard, first: ShardSums, num_shards: int) -> ShardSum
     totals = [pairwise(column) for column in zip(*(t for t, _ in results), strict=True)]
     columns = zip(*(r for _, r in results), strict=True)
     return totals, [None if c[0] is None else tf.concat(c, axis=0) for c in columns]
+
+
+def _by_calls(run_shard: RunShard, first: list[tf.Tensor], num_shards: int) -> list[tf.Tensor]:
+    """The tree, without a loop. A shard waits for the one before it: one is in memory at once."""
+    branches = [first]  # The largest first: those that have no neighbour of their size yet.
+    last = first
+    for i in range(1, num_shards):
+        with tf.control_dependencies(last):
+            number = tf.identity(i)
+        last, _ = run_shard(number)
+        branches.append(last)
+        for _ in range(_trailing_zeros(i + 1)):
+            right = branches.pop()
+            branches.append(_add(branches.pop(), right))
+    total = branches.pop()
+    while branches:
+        total = _add(branches.pop(), total)
+    return total
+
+
+def _trailing_zeros(number: int) -> int:
+    return (number & -number).bit_length() - 1
 
 
 Compute = Callable[[tf.Tensor], list[tf.Tensor]]

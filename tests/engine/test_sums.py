@@ -15,8 +15,10 @@ def terms_of(numbers):
     return lambda i: ([table[i], table[i] * 2], [table[i][tf.newaxis], None])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
-def test_a_loop_in_fixed_order_adds_as_a_balanced_tree(count):
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 11, 16, 17])
+@pytest.mark.parametrize("most_calls", [0, 16])
+def test_shards_in_fixed_order_are_added_as_a_balanced_tree(count, most_calls, monkeypatch):
+    monkeypatch.setattr(sums, "MOST_CALLS", most_calls)
     numbers = RANDOM.normal(size=(count, 5)).astype("float32") * 10.0 ** RANDOM.integers(0, 6)
     run = terms_of(numbers)
     looped, _ = tf.function(lambda: sums.looped(run, run(0), count, fixed_order=True))()
