@@ -172,19 +172,18 @@ class InPlaceUpdate:
             pure.run_optimizer(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
             for key in given:  # The optimizer does not write it if there is no gradient.
                 scope.write(stored[key], scope.state_mapping[key])
-            self._average(scope, start)
+            if chosen.ema is not None:
+                self._average(scope, start, chosen.ema)
             if chosen.counters.scale_and_count is not None:
                 self._grow_scale(scope, start)
         return {}
 
-    def _average(self, scope: pure.InPlace, start: Start) -> None:
+    def _average(self, scope: pure.InPlace, start: Start, decay: float) -> None:
         averages = self.state.variables("ema", start.copy)
-        if not averages:
-            return
         for owner, average_of in zip(self.optimizer.roles.trainable, averages, strict=True):
             value = scope.get_current_value(owner)
             old = scope.read(average_of)
-            (new,) = average([old], [value], self.optimizer.ema or 0.0, start.step)
+            (new,) = average([old], [value], decay, start.step)
             scope.write(average_of, new)
 
     def _grow_scale(self, scope: pure.InPlace, start: Start) -> None:
