@@ -79,6 +79,8 @@ def test_it_says_what_was_found(people):
     assert found["left out"] == "PassengerId (another number in each row)"
     assert found["split"] == "560 rows to train on, 140 to validate"
     assert max(map(len, lines[:9])) <= 100
+    rows = "560 rows of people.csv, 140 rows for validation"
+    assert lines[9:11] == ["run          runs/people/0001", f"data         {rows}"]
 
 
 def test_evaluate_counts_per_class(people, command):

@@ -123,7 +123,8 @@ class _Fit:
         """Says what the recipe found in its data."""
         found = extras.description(self._job.recipe)
         if found:
-            self._reporter.say("\n".join(announcements.aligned(found, announcements.WIDTH)))
+            width = self._reporter.title_width = max(announcements.WIDTH, *map(len, found))
+            self._reporter.say("\n".join(announcements.aligned(found, width)))
             self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:

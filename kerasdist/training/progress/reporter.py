@@ -41,6 +41,8 @@ class Reporter:
         self._now = now
         self._display: Any = None
         self._phase: Phase | None = None
+        # Of the facts said so far: those that follow are aligned with them.
+        self.title_width = 0
 
     @property
     def _is_for_people(self) -> bool:
