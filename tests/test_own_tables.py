@@ -79,6 +79,23 @@ def test_it_says_what_was_found(people):
     assert found["left out"] == "PassengerId (another number in each row)"
     assert found["split"] == "560 rows to train on, 140 to validate"
     assert max(map(len, lines[:9])) <= 100
+    rows = "560 rows of people.csv, 140 rows for validation"
+    assert lines[9:11] == ["run          runs/people/0001", f"data         {rows}"]
+
+
+def test_the_report_shows_values_of_rows_and_texts(people, letters):
+    found = json.loads((people / "runs/people/0001/evaluation.json").read_text())
+    lines = (people / "people.csv").read_text().splitlines()
+    for example in (*found["worst"], *found["best"]):
+        (row,) = csv.DictReader([lines[0], lines[int(example["values"]["line"]) - 1]])
+        assert row["Survived"] == example["label"]
+        assert row["PassengerId"] == example["values"]["PassengerId"]
+    assert "Family" in (people / "runs/people/0001/report.html").read_text()
+    found = json.loads((letters / "runs/letters/0001/evaluation.json").read_text())
+    for example in found["worst"]:
+        assert example["values"]["file"].startswith(f"{example['label']}/")
+        text = (letters / "letters" / example["values"]["file"]).read_text()
+        assert text.startswith(example["values"]["text"].removesuffix("…"))
 
 
 def test_evaluate_counts_per_class(people, command):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from kerasdist import __version__
@@ -78,6 +79,13 @@ class Job:
                 "recipes have several splits. Use `--split train` to read the provider again."
             )
         return _construct(self._options.data, self._options.data_arguments)
+
+    def describe(self, data: Any) -> str:
+        """What is known of data without reading it: its size, if it is arrays, and its source."""
+        arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
+        if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+            return f"{len(arrays[0]):,} examples ({self.source})"
+        return f"data: {self.source}"
 
     def config(self) -> dict[str, Any]:
         """The content of config.json: everything that is needed to train again."""

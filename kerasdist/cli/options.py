@@ -16,6 +16,8 @@ _DEVICES = re.compile(rf"auto|[1-9]\d*|{_DEVICE}(:\d+)?|{_ITEM}(\s*,\s*{_ITEM})+
 _COUNTS = re.compile(r"[1-9]\d*(\s*,\s*[1-9]\d*)*")
 _INTERVAL = r"([1-9]\d*|\d+(\.\d+)?s|epoch)"
 _SAVE_EVERY = re.compile(rf"{_INTERVAL}(,{_INTERVAL})*")
+# Steps between two lines, if `--log-every` is not given.
+LOG_EVERY = 10
 
 
 def count_option(
@@ -153,7 +155,10 @@ RUN_OPTIONS: Options = {
     "sync_batch_norm": Option(
         bool, False, "take BatchNormalization's statistics over the whole batch, as on one device"
     ),
-    "log_every": count_option(10, "steps between two log lines"),
+    "log_every": dataclasses.replace(
+        count_option(None, "steps between two log lines"),
+        hint=f"(default: {LOG_EVERY}, but at most one line per second)",
+    ),
     "summary_every": count_option(
         100, "steps between two summaries for TensorBoard; 0 writes none", "100", least=0
     ),

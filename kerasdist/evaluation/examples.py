@@ -17,7 +17,7 @@ from kerasdist.data.streams import KERAS_BATCH_SIZE, is_arrays, open_stream
 from kerasdist.devices.placement import place
 from kerasdist.engine.engine import Engine
 from kerasdist.engine.settings import Settings
-from kerasdist.evaluation import sounds
+from kerasdist.evaluation import example_values, sounds
 from kerasdist.evaluation.answers import ClassAnswers, ValueAnswers
 from kerasdist.evaluation.classes import classes_of_run
 from kerasdist.evaluation.regression import num_targets
@@ -102,6 +102,7 @@ def evaluate(
         **answers.content(),
     }
     sounds.add_to(found, recipe)
+    example_values.add_to(found, recipe)
     return found
 
 
@@ -114,11 +115,14 @@ def _answers(
         return ClassAnswers(classes) if len(classes.names) <= MOST_CLASSES else None
     targets = targets_read(model, spec)
     width = num_targets(model, outputs, targets)
-    return ValueAnswers(target_names(model, width)) if width else None
+    return ValueAnswers(target_names(model, width, recipe)) if width else None
 
 
-def target_names(model: keras.Model, count: int) -> tuple[str, ...]:
-    """The names of a regression's targets: the field of a model with named fields, or numbers."""
+def target_names(model: keras.Model, count: int, recipe: Recipe | None) -> tuple[str, ...]:
+    """The names of a regression's targets: what the recipe says, a model's field, or numbers."""
+    said = extras.target_names(recipe)
+    if len(said) == count:
+        return said
     field = getattr(model, "targets", None)
     name = field if isinstance(field, str) else "target"
     return (name,) if count == 1 else tuple(f"{name} {i + 1}" for i in range(count))

@@ -58,7 +58,8 @@ def load_backbone(model: keras.Model, name: str, weights: str | os.PathLike[str]
         model: The backbone.
         name: Its name, such as "mobilenet_v3_small".
         weights: "imagenet", or a `.keras` or `.weights.h5` file or the folder of a run. The file
-            may hold the backbone alone, or a model that has this backbone in it.
+            may hold the backbone alone, the network of `keras.applications` with or without its
+            classes, or a model that has one of them in it.
 
     Returns:
         The backbone.
@@ -78,7 +79,7 @@ def load_backbone(model: keras.Model, name: str, weights: str | os.PathLike[str]
         height, width = model.input_shape[1:3]
         model.set_weights(_build(name, (height, width), IMAGENET).get_weights())
         return model
-    report = load_into(model, weights, strict=False, inside=True)
+    report = load_into(_network(model), weights, strict=False, inside=True)
     if report.missing or report.mismatched:
         raise KerasdistError(
             f"The weights in {str(weights)!r} are not those of the backbone {name!r}. Expected all "
@@ -86,6 +87,13 @@ def load_backbone(model: keras.Model, name: str, weights: str | os.PathLike[str]
             f"backbone that the file was saved with.\n  {report.summary()}"
         )
     return model
+
+
+def _network(model: keras.Model) -> keras.Model:
+    """What has all weights of a backbone: the layer after those that preprocess."""
+    with_weights = [layer for layer in model.layers if layer.weights]
+    is_alone = len(with_weights) == 1 and isinstance(with_weights[0], keras.Model)
+    return with_weights[0] if is_alone else model
 
 
 def _build(name: str, shape: Sequence[int], weights: str | None) -> keras.Model:

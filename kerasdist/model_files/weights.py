@@ -134,7 +134,10 @@ def _replace(
             found = _part(wanted, found)
         # "optimizer": the file's model may have been compiled, even if this one is not.
         report = _compare(wanted, found, optimizers | {"optimizer"})
-        _check(report, model, file, strict)
+        if strict:
+            _check_complete(report, model, file)
+        elif not report.loaded:
+            raise _nothing_fits(report, model, file, found)
         for name in report.loaded:
             with reading(repr(str(file))):
                 array = found[name].read().astype(wanted[name].dtype)
@@ -175,20 +178,48 @@ def _compare(
     )
 
 
-def _check(report: Report, model: keras.Model, file: Path, strict: bool) -> None:
-    kind = type(model).__name__
-    if strict and not report.complete:
+def _check_complete(report: Report, model: keras.Model, file: Path) -> None:
+    if not report.complete:
         raise KerasdistError(
-            f"{str(file)!r} does not fit the model {kind!r}. Expected the same arrays in both. "
-            "Build the model as it was when it was saved, or start a new training with "
-            f"`init_from`, which loads what matches.\n  {report.summary()}"
+            f"{str(file)!r} does not fit the model {type(model).__name__!r}. Expected the same "
+            "arrays in both. Build the model as it was when it was saved, or start a new training "
+            f"with `init_from`, which loads what matches.\n  {report.summary()}"
         )
-    if not strict and not report.loaded:
-        raise KerasdistError(
-            f"Nothing in {str(file)!r} fits the model {kind!r}. Expected at least one array of the "
-            "same name, shape and type. Use the file of a similar model.\n  "
-            f"{report.summary()}"
-        )
+
+
+def _nothing_fits(
+    report: Report, model: keras.Model, file: Path, found: Mapping[str, Stored]
+) -> KerasdistError:
+    layer = _layer_that_fits(model, "model", found)
+    fix = (
+        f"However, it fits a layer: `kerasdist.load_weights({layer}, {str(file)!r})`."
+        if layer
+        else "Use the file of a similar model."
+    )
+    return KerasdistError(
+        f"Nothing in {str(file)!r} fits the model {type(model).__name__!r}. Expected at least one "
+        f"array of the same name, shape and type. {fix}\n  {report.summary()}"
+    )
+
+
+def _layer_that_fits(model: keras.Model, code: str, found: Mapping[str, Stored]) -> str | None:
+    """Code for the layer that has all its arrays in a file, if a layer is a model of its own."""
+    for layer in model.layers:
+        if not (isinstance(layer, keras.Model) and layer.built and layer.weights):
+            continue
+        own = f"{code}.get_layer({layer.name!r})"
+        with _private_folder() as folder:
+            draft = os.path.join(folder, "layer.weights.h5")
+            layer.save_weights(draft)
+            with h5py.File(draft, "r") as file:
+                wanted = arrays_of(file)
+        report = _compare(wanted, found, _optimizer_attributes(layer))
+        if not (report.missing or report.mismatched):
+            return own
+        deeper = _layer_that_fits(layer, own, found)
+        if deeper is not None:
+            return deeper
+    return None
 
 
 def _modules(model: keras.Model) -> set[str]:

@@ -5,6 +5,8 @@
 - `build_groups(config, split)`: for each kind of group, the name of each example's group.
 - `read_examples(config, paths)`: reads files as the model's features, one example per file.
 - `read_sounds(config, split, positions)`: the sounds of some examples, for the report.
+- `describe_examples(config, split, positions)`: short texts on some examples, for the report.
+- `target_names(config)`: what a regression predicts, for the report.
 - `EXAMPLE_SUFFIXES`: which files of a folder `read_examples` can read.
 - `decode_files(config, contents)`: reads files as the model's features in a TensorFlow graph, from
   their bytes. An exported SavedModel has it.
@@ -103,6 +105,35 @@ def read_sounds(
             "data.py."
         )
     return [(np.asarray(samples), int(rate)) for samples, rate in found]
+
+
+def describe_examples(
+    recipe: Recipe | None, split: str, positions: Sequence[int]
+) -> list[dict[str, str]]:
+    """The values of examples of a split as texts by title; nothing if the recipe has none.
+
+    Args:
+        recipe: The recipe.
+        split: "train" or "validation".
+        positions: The numbers of the examples in the data of the split.
+    """
+    describe = _part(recipe, "describe_examples")
+    if recipe is None or describe is None or not positions:
+        return []
+    found = list(describe(recipe.config, split, list(positions)))
+    if len(found) != len(positions) or not all(isinstance(each, Mapping) for each in found):
+        raise KerasdistError(
+            f"Received {len(found)} items from the recipe's `describe_examples` for "
+            f"{len(positions)} examples. Expected a dict of short texts for each. Correct it in "
+            "data.py."
+        )
+    return [{str(title): str(value) for title, value in each.items()} for each in found]
+
+
+def target_names(recipe: Recipe | None) -> tuple[str, ...]:
+    """What a regression predicts; empty if the recipe does not say it."""
+    find = _part(recipe, "target_names")
+    return () if recipe is None or find is None else tuple(map(str, find(recipe.config)))
 
 
 def file_decoder(recipe: Recipe | None) -> Callable[[Any], Mapping[str, Any]] | None:

@@ -17,26 +17,32 @@ from kerasdist.recipes.recipe import FROM_DATA, config_class, load_from, setting
 README = """\
 # {name}
 
-    kerasdist fit {folder}                      # with examples that data.py makes
-    kerasdist fit {folder} --data-dir PATH      # with your data: {data}
+    kerasdist fit {folder}                      # with {source}
+    kerasdist fit {folder} --data-dir PATH      # with {other}
     kerasdist fit {folder} --help               # all settings
     python -m pytest {folder}
 
 - `config.py`: the settings. Each of them is an option of `kerasdist fit`. `learn` finds those that
   come from the data.
-- `data.py`: how files are read and changed. Delete the code that makes examples when you have
-  your own data.
+- `data.py`: how files are read and changed.{more}
 - `model.py`: the network.
 - `callbacks.py`, if you add it: `build_callbacks(config)` returns a list of Keras callbacks.
 """
-
+# What follows if the recipe has no data of its own, by whether example.py makes the examples.
+_EXAMPLES = {
+    False: " Delete the code that makes examples when you have\n  your own data.",
+    True: "\n- `example.py`: makes the examples, if there is no `--data-dir`.",
+}
 
 # What a template reads, in words; of the others, files in folders.
-_DATA = {"table": "a .csv, .tsv or .parquet file"}
+_DATA = {"table": ".csv, .tsv or .parquet file"}
 
 
 def create(
-    folder: Path, template: str, data: Path | None = None, target: str | None = None
+    folder: Path,
+    template: str,
+    data: Path | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Writes a new recipe into a new folder, and returns its files.
 
@@ -45,7 +51,8 @@ def create(
         template: The template.
         data: What the recipe trains on, unless `--data-dir` says otherwise. Then this path, and
             the settings that `learn` chooses, are the defaults of the new recipe's settings.
-        target: The column of a table to predict.
+        given: Settings that decide how the data is read, such as the `target` of a table. They
+            become defaults, too.
     """
     known = templates()
     if template not in known:
@@ -72,31 +79,39 @@ def create(
     }
     if data is not None:
         contents["config.py"] = _with_defaults(
-            contents["config.py"],
-            known[template],
-            data,
-            {} if target is None else {"target": target},
+            contents["config.py"], known[template], data, given or {}
         )
-    contents["README.md"] = README.format(
-        name=folder.name, folder=folder, data=_DATA.get(template, "one folder per class")
-    )
+    contents["README.md"] = _readme(folder, template, data, "example.py" in contents)
     folder.mkdir(parents=True)
     for name, content in contents.items():
         (folder / name).write_text(content)
     return [folder / name for name in contents]
 
 
+def _readme(folder: Path, template: str, data: Path | None, has_example: bool) -> str:
+    form = _DATA.get(template, "folder with one folder per class")
+    maker = "example.py" if has_example else "data.py"
+    return README.format(
+        name=folder.name,
+        folder=folder,
+        source=f"examples that {maker} makes" if data is None else os.path.abspath(data),
+        other=f"your data: a {form}" if data is None else f"another {form}",
+        more=_EXAMPLES[has_example] if data is None else "",
+    )
+
+
 def _with_defaults(config: str, template: Path, data: Path, given: Mapping[str, Any]) -> str:
-    """The text of a config.py with defaults for the data at a path, in the place of None."""
+    """The text of a config.py whose defaults are the given settings and those from the data."""
     place = Place(template, data.name, {"data_dir": os.path.abspath(data)})
     found = settings_of(load_from(place, **given).config)
     fields = dataclasses.fields(config_class(template))
-    for name in ["data_dir", *(f.name for f in fields if f.metadata.get(FROM_DATA))]:
+    chosen = [field.name for field in fields if field.metadata.get(FROM_DATA)]
+    for name in dict.fromkeys(("data_dir", *given, *chosen)):
         if found[name] is not None:
-            start = re.search(rf"\n    {name}: [^=]*= field\(\s*default=(?=None\b)", config)
-            if start is not None:
-                rest = config[start.end() :].removeprefix("None")
-                config = f"{config[: start.end()]}{_as_code(found[name])}{rest}"
+            start = rf"\n    {name}: [^=]*= field\(\s*default="
+            old = re.search(rf"({start})(None|True|False)\b", config)
+            if old is not None:
+                config = f"{config[: old.end(1)]}{_as_code(found[name])}{config[old.end() :]}"
     return config
 
 

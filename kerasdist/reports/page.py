@@ -110,7 +110,7 @@ def said(name: str, value: float | None) -> str:
 def summary(run: Run) -> dict[str, Any]:
     """What the tiles of a run's page say: its data, its size and its devices."""
     values: dict[str, Any] = {
-        "dataset": None if run.dataset in _NO_NAMES else run.dataset,
+        "dataset": None if run.dataset in _NO_NAMES else run.data_title,
     }
     best = run.best(run.monitor)
     if best is not None and run.monitor not in _first(run):

@@ -11,6 +11,7 @@ from kerasdist.runs import metrics_log
 from kerasdist.runs.catalog import current_status, read_object
 from kerasdist.runs.file_names import CONFIG, ENVIRONMENT, EVALUATION, MODEL, RESULT
 from kerasdist.runs.metrics_log import Best, Line, count, finite, metrics_of
+from kerasdist.runs.results.data_title import data_title
 from kerasdist.runs.results.headline import headline
 
 # Numbers in result.json that are not metrics.
@@ -60,6 +61,11 @@ class Run:
         found = self.result.get("dataset") or self.environment.get("dataset")
         found = found or (given if given != "auto" else None)
         return found if isinstance(found, str) else None
+
+    @property
+    def data_title(self) -> str | None:
+        """What to call the data: the name of its file or folder, or else where it comes from."""
+        return data_title(self.dataset, self.config)
 
     @property
     def is_synthetic(self) -> bool:

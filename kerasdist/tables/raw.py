@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -201,6 +202,30 @@ def read(
         left_out,
         source.num_skipped,
     )
+
+
+def rows_at(
+    source: Source, target: Target, wanted: Sequence[int]
+) -> dict[int, tuple[int, tuple[str, ...]]]:
+    """The place of some rows and their values as they are in the file, by their number in `Raw`.
+
+    Args:
+        source: The table.
+        target: What is predicted: rows without it have no number.
+        wanted: The numbers.
+    """
+    aim = _places(source, [target.name])[target.name]
+    found, first = {}, 0
+    with contextlib.closing(source.blocks()) as blocks:
+        while first <= max(wanted, default=-1):
+            block = next(blocks)
+            block = _kept(block, _targets(block.columns[aim], target, source, block)[1])
+            for number in wanted:
+                i = number - first
+                if 0 <= i < len(block):
+                    found[number] = (block.places[i], tuple(c[i] for c in block.columns))
+            first += len(block)
+    return found
 
 
 def _places(source: Source, wanted: Sequence[str]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from kerasdist.tables.files.source import Source
 from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
-from kerasdist.tables.raw import Raw, read, read_again
+from kerasdist.tables.raw import Raw, read, read_again, rows_at
 from kerasdist.tables.schema import Schema, Target, Task
 from kerasdist.tables.split import validation_rows
 from kerasdist.tables.survey import survey
@@ -202,6 +202,18 @@ class Table:
             rare = imbalance(rows, target.classes)
             notes += [rare] if rare else []
         return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+
+    def describe_examples(self, split: str, positions: Sequence[int]) -> list[dict[str, str]]:
+        """The first values of some rows, as they are in the file, and the number of their line.
+
+        Args:
+            split: "train" or "validation".
+            positions: The numbers of the rows in the split.
+        """
+        is_there = self._is_validation == (split == "validation")
+        numbers = np.flatnonzero(is_there)[list(positions)].tolist()
+        rows = rows_at(self._source, self.schema.target, numbers)
+        return [wording.of_row(self._source, self.schema, *rows[number]) for number in numbers]
 
     def __repr__(self) -> str:
         lines = [f"{title}: {text}" for title, text in self.describe().items()]

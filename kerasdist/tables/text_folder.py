@@ -18,10 +18,13 @@ from kerasdist.tables.kinds import Kinds
 from kerasdist.tables.learning import as_targets, encode, learn
 from kerasdist.tables.raw import Raw, words_in
 from kerasdist.tables.schema import Column, Schema, Target
+from kerasdist.tables.wording import shortened
 
 # The only column of the table that the files are.
 TEXT = Column("text", "text")
 _AT_ONCE = 512
+# Of a text in a report, in characters.
+_MOST_SHOWN = 200
 
 
 class TextFolder:
@@ -135,6 +138,20 @@ class TextFolder:
         return self._checked.describe(
             f"the first {most} words of a text are read; {known:,} words that come twice or more"
         )
+
+    def describe_examples(self, split: str, positions: Sequence[int]) -> list[dict[str, str]]:
+        """The names of some files, and how their texts begin.
+
+        Args:
+            split: "train", "validation" or "test".
+            positions: The numbers of the texts in the split.
+        """
+        names = [self._folders.splits[split].names[i] for i in positions]
+        texts = [read_text(self._folders.path / name) for name in names]
+        return [
+            {"file": name, "text": shortened(text, _MOST_SHOWN)}
+            for name, text in zip(names, texts, strict=True)
+        ]
 
     def _split(self, split: str) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
         return self._encoded(self._raw(split)) if split in self._folders.splits else None

@@ -22,6 +22,7 @@ _TITLES: dict[Kind, str] = {
 }
 _MOST_NAMED = 12
 _MOST_CLASSES = 6
+_MOST_VALUES = 8
 
 
 def check_header(source: Source, found: Survey) -> None:
@@ -55,6 +56,25 @@ def of_table(source: Source, schema: Schema, raw: Raw) -> dict[str, str]:
     if schema.notes:
         lines["notes"] = "; ".join(schema.notes)
     return lines
+
+
+def of_row(source: Source, schema: Schema, place: int, values: Sequence[str]) -> dict[str, str]:
+    """A row's place, and its first values by column, without the target."""
+    pairs = zip(source.names, values, strict=True)
+    hidden = (schema.target.name, source.unit)
+    shown = [(name, shortened(value, 80)) for name, value in pairs if name not in hidden]
+    return {source.unit: str(place), **dict(shown[:_MOST_VALUES])}
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text, on one line.
+
+    Example:
+        >>> shortened("once upon\\na time", 12)
+        'once upon a…'
+    """
+    words = " ".join(text.split())
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def _of_file(source: Source, raw: Raw) -> str:

@@ -18,8 +18,10 @@ from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.models import refusals
 from kerasdist.phases.phase import phase
+from kerasdist.runs.catalog import read_config
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
+from kerasdist.runs.results.data_title import data_title
 from kerasdist.training import preparation
 from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
@@ -109,7 +111,8 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             devices=prepared.placement.titles,
             stream=data.stream,
             validation=None if prepared.validation is None else prepared.validation.stream,
-            source=run.dataset,
+            source=data_title(run.dataset, read_config(run.path) or {}),
+            least_width=reporter.title_width,
         )
         reporter.say("\n".join(lines))
     note = None

@@ -27,6 +27,16 @@ def describe(config) -> dict[str, str]:
     return {"data": "no --data-dir: an example is made", **found} if not config.data_dir else found
 
 
+def describe_examples(config, split: str, positions) -> list[dict[str, str]]:
+    """The line and the first values of some rows, for the report."""
+    return open_table(config).describe_examples(split, positions)
+
+
+def target_names(config) -> tuple[str]:
+    """What a regression predicts, for the report."""
+    return (config.target,)
+
+
 def read_rows(config, path) -> dict[str, np.ndarray]:
     """Reads the rows of a file as the network gets them, for `kerasdist predict`."""
     return open_other(config, path).read(path)

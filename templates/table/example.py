@@ -1,4 +1,4 @@
-"""Makes a table of passengers, to try the recipe without data. Delete it when you have your own."""
+"""Makes a table of passengers, to try the recipe without data."""
 
 from __future__ import annotations
 

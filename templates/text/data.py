@@ -27,6 +27,11 @@ def describe(config) -> dict[str, str]:
     return {"data": "no --data-dir: examples are made", **found} if not config.data_dir else found
 
 
+def describe_examples(config, split: str, positions) -> list[dict[str, str]]:
+    """The files of some texts, and how they begin, for the report."""
+    return open_folder(config).describe_examples(split, positions)
+
+
 def read_examples(config, paths) -> dict[str, np.ndarray]:
     """Reads text files as the network gets them, for `kerasdist predict`."""
     return kerasdist.TextFolder.read_texts(paths, config.schema)

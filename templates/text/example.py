@@ -1,4 +1,4 @@
-"""Makes texts of two kinds, to try the recipe without data. Delete it when you have your own."""
+"""Makes texts of two kinds, to try the recipe without data."""
 
 from __future__ import annotations
 

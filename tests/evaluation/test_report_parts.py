@@ -12,7 +12,15 @@ import pytest
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
-from kerasdist.evaluation import probabilities, regression, selection, sounds, training_batch
+from kerasdist.evaluation import (
+    example_values,
+    examples,
+    probabilities,
+    regression,
+    selection,
+    sounds,
+    training_batch,
+)
 from kerasdist.evaluation.selection import Highest
 from kerasdist.model_files import layer_table
 from kerasdist.recipes import extras
@@ -146,6 +154,42 @@ def classifier():
     )
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
+
+
+class Describing:
+    """Stands for a recipe whose data.py describes its examples."""
+
+    config = None
+
+    def __init__(self, **parts):
+        self.parts = parts
+
+    def optional(self, name):
+        return self.parts.get(name)
+
+
+def test_the_values_of_examples_are_added():
+    def describe(config, split, positions):
+        assert split == "validation"
+        return [{"row": position, "age": 20.5} for position in positions]
+
+    found = {"worst": [{"position": 7}], "best": [{"position": 2}]}
+    example_values.add_to(found, Describing(describe_examples=describe))
+    assert found["worst"] == [{"position": 7, "values": {"row": "7", "age": "20.5"}}]
+    assert found["best"][0]["values"]["row"] == "2"
+    example_values.add_to(found, None)
+    for wrong in ([], ["x", "y"], [{"a": 1}]):
+        recipe = Describing(describe_examples=lambda *_, wrong=wrong: wrong)
+        with pytest.raises(KerasdistError, match=r"`describe_examples` for 2 examples\. Expected"):
+            extras.describe_examples(recipe, "validation", [0, 1])
+
+
+def test_a_recipe_names_the_targets_of_its_regression():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    recipe = Describing(target_names=lambda config: ("price",))
+    assert examples.target_names(model, 1, recipe) == ("price",)
+    assert examples.target_names(model, 2, recipe) == ("target 1", "target 2")
+    assert examples.target_names(model, 1, None) == ("target",)
 
 
 def test_the_training_batch_is_drawn_after_the_augmentation():

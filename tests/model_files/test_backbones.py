@@ -15,6 +15,11 @@ def network():
     return kerasdist.backbone("mobilenet_v2", (32, 32))
 
 
+def small_convolution(filters):
+    layers = [keras.layers.Conv2D(n, 1) for n in filters]
+    return keras.Sequential([keras.Input((4, 4, 3)), *layers])
+
+
 def assert_same(model, other):
     for a, b in zip(model.get_weights(), other.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -46,11 +51,26 @@ def test_weights_of_the_backbone_alone_and_of_a_whole_model(network, tmp_path):
         kerasdist.load_backbone(other, "mobilenet_v2", tmp_path / "small.weights.h5")
 
 
-def test_weights_of_another_backbone_are_refused(tmp_path):
-    def conv(filters):
-        layers = [keras.layers.Conv2D(n, 1) for n in filters]
-        return keras.Sequential([keras.Input((4, 4, 3)), *layers])
+@pytest.mark.parametrize("kind", ["weights", "model", "weights with classes"])
+def test_a_file_that_keras_saved_of_its_own_network(network, kind, tmp_path):
+    """Without the layer that preprocesses, so its names lie one level higher."""
+    top = {"weights": None, "input_shape": (32, 32, 3), "include_top": kind.endswith("classes")}
+    own = keras.applications.MobileNetV2(**top, classes=3)
+    own.set_weights([*network.get_weights(), *own.get_weights()[len(network.weights) :]])
+    if kind == "model":
+        own.save(tmp_path / "own.keras")
+    else:
+        own.save_weights(tmp_path / "own.weights.h5")
+    (file,) = tmp_path.iterdir()
+    other = kerasdist.backbone("mobilenet_v2", (48, 48))
+    kerasdist.load_backbone(other, "mobilenet_v2", file)
+    assert_same(network, other)
+    with pytest.raises(KerasdistError, match=r"fits the model|are not those of the backbone"):
+        kerasdist.load_backbone(small_convolution([5]), "mine", file)
 
+
+def test_weights_of_another_backbone_are_refused(tmp_path):
+    conv = small_convolution
     conv([2, 3]).save_weights(tmp_path / "a.weights.h5")
     message = r"not those of the backbone 'mine'.*\n  loaded 2 of the model's 4"
     with pytest.raises(KerasdistError, match=message):

@@ -175,6 +175,22 @@ def test_nothing_in_common_is_an_error_with_names_of_both(tmp_path):
     assert_same(model.get_weights(), before)
 
 
+def test_nothing_fits_but_a_layer_of_the_model(tmp_path):
+    """It is not loaded there by itself: that would be a guess. The message has the code."""
+    file = tmp_path / "line.weights.h5"
+    line().save_weights(file)
+    inner = keras.Sequential([keras.Input((3,)), layers.Dense(2)], name="inner")
+    outer = keras.Sequential([keras.Input((3,)), layers.Identity(), inner], name="outer")
+    model = keras.Sequential([keras.Input((3,)), outer, layers.Flatten()])
+    before = model.get_weights()
+    with pytest.raises(KerasdistError, match=r"Nothing in .* fits the model") as error:
+        load_into(model, file, strict=False)
+    call = "model.get_layer('outer').get_layer('inner')"
+    assert f"it fits a layer: `kerasdist.load_weights({call}, {str(file)!r})`" in str(error.value)
+    assert_same(model.get_weights(), before)
+    load_into(model.get_layer("outer").get_layer("inner"), file, strict=True)
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,10 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.recipes import places, scaffold
+from kerasdist.recipes.own_data.kinds import look
 from kerasdist.recipes.recipe import config_class
-from tests.own_data import write_images
+from tests.own_data import write_images, write_sounds
+from tests.own_tables import HEADER, passengers, write_table, write_texts
 
 
 @pytest.mark.parametrize("template", ["image", pytest.param("audio", marks=pytest.mark.slow)])
@@ -43,13 +46,49 @@ def test_a_newcomers_path(command, template, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("template", ["image", "audio"])
+@pytest.mark.parametrize("template", ["image", "audio", "table", "text"])
 def test_the_recipes_own_test_passes(template, tmp_path):
     scaffold.create(tmp_path / "mine", template)
     environment = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
     argv = [sys.executable, "-m", "pytest", "-q", "mine"]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def houses(path):
+    random = np.random.default_rng(0)
+    rooms, areas = random.integers(1, 7, 120), random.uniform(30, 200, 120)
+    prices = 3000 * areas + 20_000 * rooms + random.normal(0, 9000, 120)
+    rows = [(f"{a:.1f}", r, f"{p:.0f}") for a, r, p in zip(areas, rooms, prices, strict=True)]
+    return write_table(path / "houses.csv", ("area", "rooms", "price"), rows)
+
+
+WRITERS = {
+    "images": lambda path: write_images(path / "photos", 6),
+    "sounds": lambda path: write_sounds(path / "tones", 9),
+    "classes of a table": lambda path: write_table(path / "t.csv", HEADER, passengers(90)),
+    "numbers of a table": houses,
+    "texts": lambda path: write_texts(path / "letters", 12),
+}
+TARGETS = {"classes of a table": "Survived", "numbers of a table": "price"}
+
+
+QUICK = "numbers of a table"
+KINDS = [kind if kind == QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in WRITERS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tests_written_for_data_pass(kind, tmp_path):
+    """On little data, which no network learns well: they must not ask for more than progress."""
+    data = WRITERS[kind](tmp_path)
+    found = look(data).recipe
+    given = {"target": TARGETS[kind]} if kind in TARGETS else {}
+    scaffold.create(tmp_path / "mine", found, data, given)
+    written = runpy.run_path(str(tmp_path / "mine" / "test_recipe.py"))
+    tests = [function for name, function in written.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
 
 
 def test_images_of_ones_own(command, tmp_path):
@@ -110,9 +149,47 @@ def test_the_settings_of_templates_can_be_filled_in():
             assert re.search(rf"\n    {name}: [^=]*= field\(\s*default=None\b", text), (path, name)
 
 
+def test_the_readme_says_what_it_trains_on(command, photos, tmp_path):
+    command("new", "mine", "--from", "photos")
+    text = Path("mine/README.md").read_text()
+    assert f"kerasdist fit mine                      # with {photos}" in text
+    assert "examples" not in text
+    # The examples of tables and texts are in a file of their own, which is still imported.
+    table = houses(tmp_path)
+    for name, options in (("shop", ["--from", table, "--target", "price"]), ("bare", [])):
+        command("new", name, "--template", "table", *options)
+    text = Path("shop/README.md").read_text()
+    assert f"kerasdist fit shop                      # with {table}" in text
+    assert "PATH      # with another .csv, .tsv or .parquet file" in text
+    assert "made" not in text
+    text = Path("bare/README.md").read_text()
+    assert "kerasdist fit bare                      # with examples that example.py makes" in text
+
+
+def test_corrupt_files_are_left_out(command, photos):
+    (photos / "disc" / "2.png").write_bytes(b"not a picture")
+    done = command("new", "mine", "--from", "photos")
+    assert (done.code, "leave them out with `--skip-bad`" in done.err) == (2, True)
+    assert not Path("mine").exists()
+    done = command("new", "mine", "--from", "photos", "--skip-bad")
+    assert (done.code, done.err) == (0, "")
+    assert kerasdist.load_recipe("mine").config.skipped == ("disc/2.png",)
+
+
+def test_a_table_without_a_header(command, tmp_path):
+    (tmp_path / "t.csv").write_text("".join(f"{'ab'[i % 2]},{i % 7},{i}.5\n" for i in range(40)))
+    options = ("--from", "t.csv", "--target", "column_1")
+    done = command("new", "mine", *options)
+    assert (done.code, "`--no-header`" in done.err) == (2, True)
+    assert command("new", "mine", *options, "--no-header").code == 0
+    assert kerasdist.load_recipe("mine").config.class_names == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["mine", "--skip-bad"], "`--skip-bad` without `--from`"),
+        (["mine", "--no-header"], "`--no-header` without `--from`"),
         (["mine", "--template", "imag"], "Did you mean 'image'?"),
         (["9lives"], "Received the name '9lives'"),
         (["not-a-name"], "Received the name 'not-a-name'"),

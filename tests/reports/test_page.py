@@ -97,6 +97,20 @@ def test_a_run_that_stopped_says_why_and_how_to_go_on(tmp_path, status, error):
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"data_dir": "/home/me/people.csv"}, "people.csv"),
+        ({"data_dir": "photos/"}, "photos"),
+        ({"data_dir": None}, "files"),
+        ({"data_dir": 3}, "files"),
+    ],
+)
+def test_the_data_has_the_name_of_its_file_or_folder(tmp_path, settings, expected):
+    folder = run_folders.finished(tmp_path / "run", settings=settings)
+    assert f"<span>dataset</span><b>{expected}</b>" in html_of(folder)
+
+
 def test_while_it_runs_it_is_running_whatever_an_earlier_result_says(tmp_path):
     folder = run_folders.finished(tmp_path / "run")
     LiveReport(folder).write()

@@ -109,6 +109,21 @@ def test_sounds_and_pictures_are_in_the_page():
         assert "<audio" not in text
 
 
+def test_values_of_examples_are_in_the_page():
+    found = {**EVALUATION["worst"][0], "values": {"line": "7", "<age>": "<22>"}}
+    text = examples.shown({"worst": [found]})
+    assert '<span class="soft">line</span> 7' in text
+    assert '<span class="soft">&lt;age&gt;</span> &lt;22&gt;' in text
+    for bad in ("x", 3, [1], {"a": {"b": 1}}):
+        assert "label <b>" in examples.shown({"worst": [{**found, "values": bad}]})
+
+
+def test_a_regression_names_its_target():
+    assert "price <b>3</b>" in examples.shown(VALUES)
+    without = {**VALUES, "targets": [VALUES["targets"][0]] * 2}
+    assert "target <b>3</b>" in examples.shown(without)
+
+
 def test_a_training_batch_is_a_mosaic():
     batch = {"pictures": [{"png": PICTURE, "label": "<cat>"}, {"png": None}, 3],
              "examples": 512, "is_augmented": True}  # fmt: skip

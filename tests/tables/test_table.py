@@ -116,6 +116,29 @@ def test_a_missing_column_is_named(people, tmp_path):
         Table(people).read(other)
 
 
+def test_examples_are_described_as_they_are_in_the_file(tmp_path):
+    """By the number of their line, whatever else was left out before them."""
+    header = [*"abcdefghij", "class"]
+    rows = [[f"{i % 7}{letter}" for letter in "abcdefghij"] + ["yn"[i % 2]] for i in range(40)]
+    rows[2][-1] = ""  # No target.
+    for i, row in enumerate(rows):
+        row[0] = i + 0.5
+    rows[5][1] = "long " * 40
+    path = write(tmp_path / "t.csv", header, rows)
+    path.write_text(path.read_text().replace("\n", "\n\n", 1))  # A blank line.
+    table = Table(path, target="class", validation_split=0)
+    found = table.describe_examples("train", [4, 0, 4])
+    assert found[0] == found[2]
+    first = {"line": "3", "a": "0.5", **{letter: f"0{letter}" for letter in "bcdefgh"}}
+    assert found[1] == first  # The first eight columns.
+    assert found[0]["line"] == "8"
+    assert found[0]["b"] == ("long " * 40)[:79] + "…"
+    parted = Table(path, target="class", schema=Table(path, target="class").schema)
+    found = parted.describe_examples("validation", [3])
+    assert parted.class_names[parted.validation[1][3]] == "yn"[int(float(found[0]["a"])) % 2]
+    assert parted.describe_examples("validation", []) == []
+
+
 def test_rows_without_a_target_are_left_out_and_counted(people):
     people.write_text(people.read_text() + "40,40,Bern,\n41,41,Bern,?\n")
     table = Table(people)

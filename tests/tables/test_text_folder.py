@@ -27,6 +27,14 @@ def test_words_become_numbers(folder):
     assert found.test is None
 
 
+def test_examples_are_described_by_their_files(folder):
+    (folder / "bad" / "8.txt").write_text("A very\nlong story. " * 40)
+    found = TextFolder(folder, validation_split=0).describe_examples("train", [12, 9])
+    assert found[0] == {"file": "good/13.txt", "text": "It is great, text 13!"}
+    assert found[1]["file"] == "bad/8.txt"
+    assert found[1]["text"] == ("A very long story. " * 40)[:199] + "…"
+
+
 def test_folders_of_splits_are_used(folder, tmp_path):
     (tmp_path / "parts").mkdir()
     folder.rename(tmp_path / "parts" / "train")

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from kerasdist.cli import folder_choice, run_callbacks
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job, names_of
+from kerasdist.cli.options import LOG_EVERY
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
@@ -39,14 +38,14 @@ from kerasdist.training.options import (
     WatchOptions,
 )
 from kerasdist.training.progress import announcements
-from kerasdist.training.progress.reporter import Reporter, mode_of
+from kerasdist.training.progress.reporter import SECONDS_BETWEEN_STEPS, Reporter, mode_of
 from kerasdist.training.session import train
 from kerasdist.training.stages import stages_of
 
 _STEP = ("shards", "deterministic", "jit", "clip_norm", "ema", "seed", "sync_batch_norm")
 _INITIAL = ("init_from", "init_map", "init_averages")
 _KEEPING = ("resume", "save_every", "keep", "monitor", "keep_best")
-_WATCHING = ("log_every", "profile", "log_placement")
+_WATCHING = ("profile", "log_placement")
 
 
 def fit(options: FitOptions, callbacks: Sequence[keras.callbacks.Callback] = ()) -> int:
@@ -97,8 +96,12 @@ class _Fit:
     def _make_reporter(self) -> Reporter:
         if not self._is_chief:
             return Reporter("silent")
-        is_quiet = self._options["quiet"]
-        return Reporter(mode_of("json" if self._options["json"] else False if is_quiet else "auto"))
+        options = self._options
+        mode = mode_of("json" if options["json"] else not options["quiet"])
+        # Who chose the steps gets a line for each of them; a dry run has only two.
+        is_whole = options["log_every"] is not None or options["dry_run"]
+        seconds = 0.0 if is_whole else SECONDS_BETWEEN_STEPS
+        return Reporter(mode, seconds_between_steps=seconds)
 
     def run(self) -> int:
         """Trains, and returns the exit code."""
@@ -123,7 +126,8 @@ class _Fit:
         """Says what the recipe found in its data."""
         found = extras.description(self._job.recipe)
         if found:
-            self._reporter.say("\n".join(announcements.aligned(found, announcements.WIDTH)))
+            width = self._reporter.title_width = max(announcements.WIDTH, *map(len, found))
+            self._reporter.say("\n".join(announcements.aligned(found, width)))
             self._reporter.event("data", **found)
 
     def _training(self, folder: RunFolder | None) -> TrainingOptions:
@@ -145,6 +149,7 @@ class _Fit:
             watching=WatchOptions.checked(
                 self._reporter,
                 run_dir=path,
+                log_every=options["log_every"] or LOG_EVERY,
                 summary_every=options["summary_every"] or None,
                 tells_end=False,  # `_finish` has more to tell.
                 tells_epoch=self._job.source == "files",
@@ -185,9 +190,8 @@ class _Fit:
         """`--dry-run`."""
         reporter = self._reporter
         where = ", ".join(self._titles)
-        reporter.say(
-            f"dry run: {self._job.name} on {where}, {_described(self._job, self._data.data)}"
-        )
+        data = self._job.describe(self._data.data)
+        reporter.say(f"dry run: {self._job.name} on {where}, {data}")
         train(self._trial(), place(self._names))
         reporter.say("dry run: two steps and one evaluation passed; nothing was kept")
         reporter.event("dry_run", status="passed")
@@ -263,13 +267,6 @@ class _Fit:
             reason = first_line(error)
             self._reporter.warn(f"the report has no pictures of a training batch: {reason}")
             return None
-
-
-def _described(job: Job, data: Any) -> str:
-    arrays = tf.nest.flatten(data) if isinstance(data, (dict, tuple)) else []
-    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
-        return f"{len(arrays[0]):,} examples ({job.source})"
-    return f"data: {job.source}"
 
 
 @contextlib.contextmanager

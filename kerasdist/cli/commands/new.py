@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
@@ -25,7 +27,15 @@ OPTIONS = {
         aliases=("--from",),
     ),
     "target": Option(str | None, None, "with --from and a table: the column to predict"),
+    "header": Option(
+        bool, True, "with --from and a CSV file: its first line has the names of the columns"
+    ),
+    "skip_bad": Option(
+        bool, False, "with --from: leave out files or lines that cannot be used, also later"
+    ),
 }
+# Settings of the recipe that decide how the data is read, if they are given.
+_OF_DATA = ("target", "header", "skip_bad")
 _PROG = "kerasdist new NAME"
 
 
@@ -39,19 +49,27 @@ def new(argv: list[str]) -> int:
         )
     folder = Path(argv[0]).expanduser()
     parsed = parse_options(OPTIONS, argv[1:], _PROG)
-    data, target = parsed["data_dir"], parsed["target"]
-    if data is None and target is not None:
-        raise KerasdistError(
-            f"Received `--target {target}` without `--from`. Expected a table whose column it is. "
-            "Add for example `--from table.csv`."
-        )
+    data = parsed["data_dir"]
+    given = {name: parsed[name] for name in _OF_DATA if parsed[name] != OPTIONS[name].default}
     if data is None:
+        _refuse_without_data(given)
         files = scaffold.create(folder, parsed["template"] or "image")
     else:
-        files = scaffold.create(folder, _template_for(data, parsed["template"]), Path(data), target)
+        template = _template_for(data, parsed["template"])
+        files = scaffold.create(folder, template, Path(data), given)
     if not parsed["quiet"]:
         print(*(str(path) for path in files), f"next: kerasdist fit {folder}", sep="\n")
     return 0
+
+
+def _refuse_without_data(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        shown = {True: f"--{flag}", False: f"--no-{flag}"}.get(value, f"--{flag} {value}")
+        raise KerasdistError(
+            f"Received `{shown}` without `--from`. Expected your data, because this says how to "
+            "read it. Add for example `--from table.csv`."
+        )
 
 
 def _template_for(data: str, template: str | None) -> str:

@@ -15,11 +15,12 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 def shown(evaluation: Mapping[str, Any]) -> str:
     """The examples with the highest and the lowest loss; "" if there are none."""
     what = "error" if "targets" in evaluation else "loss"
+    target = _target(evaluation)
     parts = []
     for kind, title in (("worst", f"Highest {what}"), ("best", f"Lowest {what}")):
         found = evaluation.get(kind)
         found = found if isinstance(found, list) else []
-        each = [_example(example) for example in found if isinstance(example, Mapping)]
+        each = [_example(example, target) for example in found if isinstance(example, Mapping)]
         if each:
             parts.append(f'<h3>{title}</h3><div class="examples">{"".join(each)}</div>')
     if parts and what == "loss":
@@ -31,10 +32,23 @@ def shown(evaluation: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _example(example: Mapping[str, Any]) -> str:
+def _target(evaluation: Mapping[str, Any]) -> str:
+    """What a regression predicts, if it is one value with a name."""
+    found = evaluation.get("targets")
+    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], Mapping):
+        return html.text_of(found[0].get("name"))
+    return "target"
+
+
+def _example(example: Mapping[str, Any], target: str) -> str:
     number = html.text_of(example.get("position"))
     image = _image(example.get("png"), f"example {number}") + _player(example.get("wav"))
-    lines = _value_lines(example) if "target" in example else _class_lines(example)
+    is_value = "target" in example
+    lines = _value_lines(example, target) if is_value else _class_lines(example)
+    values = example.get("values")
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        title = f'<span class="soft">{escape(str(name))}</span>'
+        lines.append(f"{title} {escape(html.text_of(value))}")
     title = f' title="{escape(f"example {number} of the validation data")}"'
     return f"<figure{title}>{image}{'<br>'.join(lines)}</figure>"
 
@@ -53,9 +67,9 @@ def _class_lines(example: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _value_lines(example: Mapping[str, Any]) -> list[str]:
+def _value_lines(example: Mapping[str, Any], target: str) -> list[str]:
     return [
-        f"target <b>{escape(html.text_of(example.get('target')))}</b>",
+        f"{escape(target)} <b>{escape(html.text_of(example.get('target')))}</b>",
         f"prediction <b>{escape(html.text_of(example.get('prediction')))}</b>",
         f'<span class="soft">error {escape(html.text_of(example.get("loss")))}</span>',
     ]

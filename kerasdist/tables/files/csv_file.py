@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class CsvFile:
     def __repr__(self) -> str:
         return f"CsvFile({str(self.path)!r}, {self._format}, skip_bad={self._skip_bad})"
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Generator[Block, None, None]:
         """The rows after the header. Blank lines are no rows."""
         self.num_skipped = 0
         rows: list[list[str]] = []

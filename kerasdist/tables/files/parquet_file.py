@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class ParquetFile:
     def __repr__(self) -> str:
         return f"ParquetFile({str(self.path)!r})"
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Generator[Block, None, None]:
         """The rows. A column of lists or structures is refused by name."""
         import pyarrow as pa
 

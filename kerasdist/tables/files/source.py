@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,7 +45,7 @@ class Source(Protocol):
     decimal_commas: bool
     """Whether a lone comma in a number is a decimal comma, and not a thousands separator."""
 
-    def blocks(self) -> Iterator[Block]: ...
+    def blocks(self) -> Generator[Block, None, None]: ...
 
     @property
     def num_skipped(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasdist.recipes.own_data.kinds import TABLES
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.file_names import BEST, BEST_MODELS, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
@@ -27,13 +28,20 @@ def beginning(
     stream: Any,
     validation: Any = None,
     source: str | None = None,
+    least_width: int = 0,
 ) -> list[str]:
-    """The lines for a run that starts. `stream` and `validation` are streams of data."""
-    counts = [_count(stream)]
-    if source is not None:
+    """The lines for a run that starts. `stream` and `validation` are streams of data.
+
+    Their titles take at least `least_width` columns.
+    """
+    counts = [_count(each) for each in (stream, validation) if each is not None]
+    if source is not None and Path(source).suffix.lower() in TABLES.suffixes:
+        counts = [count.replace("examples", "rows") for count in counts]
+        counts[0] += f" of {source}"
+    elif source is not None:
         counts[0] += f" ({source})"
     if validation is not None:
-        counts.append(f"{_count(validation)} for validation")
+        counts[1] += " for validation"
     weights, trainable = (
         sum(math.prod(v.shape) for v in variables)
         for variables in (model.weights, model.trainable_weights)
@@ -45,7 +53,7 @@ def beginning(
         "devices": f"{_batch(len(devices), stream.batch_size)} ({_names(devices)})",
         "precision": model.dtype_policy.name,
     }
-    return aligned(facts)
+    return aligned(facts, least_width)
 
 
 def stage(model: Any, number: int, stages: Sequence[Any]) -> str:

@@ -23,10 +23,15 @@ def as_text(logs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {number(value)}" for name, value in logs.items())
 
 
+# A log of short steps has so many seconds between their lines, unless the user chose the steps.
+SECONDS_BETWEEN_STEPS = 1.0
+
+
 class Reporter:
     """Prints progress. `mode` is "lines", "json", "silent", "live" or "notebook".
 
-    The last two show a display during `training`, and print lines before and after it.
+    The last two show a display during `training`, and print lines before and after it. Of steps
+    that end within `seconds_between_steps` of the last line of one, "lines" prints none.
     """
 
     def __init__(
@@ -35,12 +40,18 @@ class Reporter:
         *,
         stream: TextIO | None = None,
         now: Callable[[], time.struct_time] = time.localtime,
+        seconds_between_steps: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self.mode = mode
         self._stream = stream
         self._now = now
+        self._seconds_between_steps, self._clock = seconds_between_steps, clock
+        self._next_step_line = -math.inf
         self._display: Any = None
         self._phase: Phase | None = None
+        # Of the facts said so far: those that follow are aligned with them.
+        self.title_width = 0
 
     @property
     def _is_for_people(self) -> bool:
@@ -171,7 +182,8 @@ class Reporter:
             self.event(
                 "step", step=step, loss=loss, examples_per_second=rate, seconds_per_step=seconds
             )
-        elif self.mode == "lines":
+        elif self.mode == "lines" and self._clock() >= self._next_step_line:
+            self._next_step_line = self._clock() + self._seconds_between_steps
             # Two decimals, but a small loss is not shown as 0.00.
             value = f"{loss:.2f}" if abs(loss) >= 0.1 else f"{loss:.3g}"
             speed = f"{rate:.1f} examples/sec; {seconds:.3f} sec/batch"

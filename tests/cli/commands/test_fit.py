@@ -75,6 +75,19 @@ def test_log_lines_have_the_old_format(command, tiny):
     ]
 
 
+def test_without_log_every_a_log_is_short_and_metrics_are_complete(command, tiny, monkeypatch):
+    monkeypatch.setattr("kerasdist.cli.commands.fit.SECONDS_BETWEEN_STEPS", 1e9)
+    done = command("fit", "tiny", "--steps", 40)
+    steps = re.findall(r": step (\d+), ", done.out)
+    assert steps == ["10"]
+    assert len(re.findall(r": epoch \d+, ", done.out)) == 8
+    logged = Path("runs/tiny/0001/metrics.jsonl").read_text().splitlines()
+    found = [line["step"] for line in map(json.loads, logged) if line["kind"] == "step"]
+    assert found == [10, 20, 30, 40]
+    objects = command("fit", "tiny", "--steps", 40, "--json", "--no-resume").objects
+    assert [e["step"] for e in objects if e["event"] == "step"] == [10, 20, 30, 40]
+
+
 def test_json_prints_nothing_but_json_objects(command, tiny):
     done = command("fit", "tiny", "--json", "--log-every", 1, "--steps", 2)
     assert (done.code, done.err) == (0, "")

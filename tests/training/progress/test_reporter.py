@@ -74,6 +74,28 @@ def test_a_log_line_has_the_tutorials_format(loss, text):
     )
 
 
+def test_lines_of_steps_come_at_most_once_per_second():
+    clock, stream = Clock(), io.StringIO()
+    thinned = Reporter("lines", stream=stream, seconds_between_steps=1.0, clock=clock)
+    for step in range(10, 130, 10):
+        thinned.step(step, 0.5, 800.0, 0.01)
+        if step % 40 == 0:
+            thinned.epoch(step // 40 - 1, 3, {"loss": 0.5})
+        clock.now += 0.3
+    told = [line.split(": ", 1)[1].split(",")[0] for line in stream.getvalue().splitlines()]
+    # Every epoch has its line.
+    epochs = ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert told == ["step 10", epochs[0], "step 50", epochs[1], "step 90", epochs[2]]
+
+
+def test_json_has_every_step():
+    stream = io.StringIO()
+    lines = Reporter("json", stream=stream, seconds_between_steps=1.0, clock=Clock())
+    for step in range(5):
+        lines.step(step, 0.5, 800.0, 0.01)
+    assert len(stream.getvalue().splitlines()) == 5
+
+
 def test_a_step_that_was_not_timed_says_so():
     plain, stream = reporter("lines")
     plain.step(1, 2.0, math.nan, math.nan)

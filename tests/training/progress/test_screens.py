@@ -654,6 +654,28 @@ def test_a_run_begins_with_what_it_is_made_of(model):
 
 
 @pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("people.csv", "12 rows of people.csv, 3 rows for validation"),
+        ("photos", "12 examples (photos), 3 examples for validation"),
+        (None, "12 examples, 3 examples for validation"),
+    ],
+)
+def test_data_has_the_name_of_its_file_or_folder(model, source, expected):
+    lines = announcements.beginning(
+        Path("run"),
+        model=model,
+        devices=["CPU:0"],
+        stream=Stream(np.zeros(12)),
+        validation=Stream(np.zeros(3)),
+        source=source,
+        least_width=len("few numbers"),  # What was said before is aligned with this.
+    )
+    assert lines[1] == f"data         {expected}"
+    assert {line[11:13] for line in lines} == {"  "}
+
+
+@pytest.mark.parametrize(
     ("devices", "stream", "expected"),
     [
         (3, Stream(num_batches=7, batch_size=32), "3, a global batch of 32 (GPU:0, GPU:1, GPU:2)"),
