@@ -16,7 +16,6 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
-from kerasdist.models import refusals
 from kerasdist.phases.phase import phase
 from kerasdist.runs.checkpoints.inherited import of_chief
 from kerasdist.runs.file_names import RESULT
@@ -112,12 +111,7 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             source=run.dataset,
         )
         reporter.say("\n".join(lines))
-    note = None
-    if not options.step.sync_batch_norm:
-        note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
-    if prepared.whole_reason and prepared.shards > 1:
-        titles = prepared.placement.titles
-        note = refusals.whole_batch_note(prepared.model, prepared.whole_reason, titles)
+    note = preparation.note(options, prepared)
     if note is not None:
         reporter.say(note)
 
