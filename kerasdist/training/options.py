@@ -178,7 +178,7 @@ class RunOptions:
         save_every: int | str | None = None,
         **options: Any,
     ) -> RunOptions:
-        path = None if run_dir is None else Path(run_dir)
+        path = arguments.as_path("run_dir", run_dir)
         keeping = cls(path, save_every=save_interval(save_every), **options)
         arguments.check_counts(keep_best=keeping.keep_best)
         return keeping

@@ -96,7 +96,7 @@ def _check_call(
                 f"`{title}` has no argument `{name}`.{advice(name, parameters)}"
             )
     first = next(iter(parameters))
-    if not args and first not in kwargs:
+    if not args and first not in kwargs and parameters[first].default is inspect.Parameter.empty:
         raise UnknownArgumentError(
             f"`{title}` was called without `{first}`. Expected the model as the first argument. "
             f"Call for example `{title}(model, x)`."
