@@ -114,8 +114,8 @@ def _layer(
             guess = "" if there else closest(target, sorted(scopes))
             raise KerasdistError(
                 f"The mapping names {target!r} for the layer {name!r}, but the checkpoint has no "
-                f"{weight.name[len(name) + 1 :]!r} there.{guess} Expected the same names in both. Map "
-                f"each weight by itself; the checkpoint has {there or 'nothing there'}."
+                f"{weight.name[len(name) + 1 :]!r} there.{guess} Expected the same names in both. "
+                f"Map each weight by itself; the checkpoint has {there or 'nothing there'}."
             )
         pairs.append((weight, scope[forms[0]]))
     return pairs
