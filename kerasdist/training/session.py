@@ -206,7 +206,12 @@ def _finish(
     run.finish(engine.model, loop.result(), history.ema_weights)
     if isinstance(run, KeptRun) and options.watching.tells_end:
         result = json.loads((run.path / RESULT).read_text())
-        monitor, width = options.keeping.monitor, watch.reporter.width
-        lines = announcements.ending(run.path, result, monitor=monitor, width=width)
+        lines = announcements.ending(
+            run.path,
+            result,
+            monitor=options.keeping.monitor,
+            width=watch.reporter.width,
+            restored=hooks.restored_epoch(),
+        )
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()
