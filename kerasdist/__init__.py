@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os as _os
+import platform as _platform
+import sys as _sys
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
-from kerasdist.devices.start_messages.hiding import hide_in_programs
+from kerasdist.devices.start_messages.hiding import hide_in_programs as _hide_in_programs
 from kerasdist.errors import DivergedError, InexactLossError, KerasdistError
 
 if TYPE_CHECKING:
@@ -123,10 +124,10 @@ __all__ = [
 
 if not TYPE_CHECKING:  # A type checker that sees `__getattr__` accepts misspelled names.
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> _Any:
         if name in _HOMES:
-            import_module("kerasdist.versions").check()
-            return getattr(import_module(f"kerasdist.{_HOMES[name]}"), name)
+            _import_module("kerasdist.versions").check()
+            return getattr(_import_module(f"kerasdist.{_HOMES[name]}"), name)
         raise AttributeError(f"module 'kerasdist' has no attribute {name!r}")
 
 
@@ -136,22 +137,22 @@ def __dir__() -> list[str]:
 
 def _is_command() -> bool:
     """Whether this is `kerasdist …` or `python -m kerasdist …`, whose help must not wait."""
-    name = sys.argv[0] if sys.argv else ""
+    name = _sys.argv[0] if _sys.argv else ""
     if name == "-m":  # What Python has there while it imports the package of `-m`.
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == "kerasdist"
-    return os.path.basename(name) == "kerasdist"
+        return _sys.orig_argv[_sys.orig_argv.index("-m") + 1] == "kerasdist"
+    return _os.path.basename(name) == "kerasdist"
 
 
-if "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64"):
+if "tensorflow" not in _sys.modules and _platform.machine() in ("x86_64", "AMD64"):
     # TensorFlow itself turns oneDNN on for processors with AVX512-VNNI and their like only. Kept to
     # AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`), too, it took 0.6 of the time of a step of convolutions
     # without it (`benchmarks/speed.py convolutions`, bare loop, TF 2.21).
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    _os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 if not _is_command():  # A command does it itself, because `-v` shows the messages.
-    hide_in_programs()
+    _hide_in_programs()
 
-if "KERASDIST_LOGICAL_CPUS" in os.environ and not _is_command():
+if "KERASDIST_LOGICAL_CPUS" in _os.environ and not _is_command():
     # Must come before TensorFlow starts, which the caller's next line may do.
-    import_module("kerasdist.versions").check()
-    import_module("kerasdist.devices.names")
+    _import_module("kerasdist.versions").check()
+    _import_module("kerasdist.devices.names")

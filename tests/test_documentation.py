@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -40,16 +41,56 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch):
         exec(compile("\n" * (line - 1) + text, page, "exec"), names)
 
 
+def in_the_diff():
+    """The program that the README's diff leads to, with a model and data for its dots and names."""
+    ((_, text),) = blocks(README, "diff")
+    first, *lines = [line[1:] for line in text.splitlines() if not line.startswith("-")]
+    data = ["import keras, numpy as np", "x = np.ones((64, 3))", "y = np.arange(64) % 3"]
+    layers = "[keras.layers.Dense(3)]"
+    return "\n".join([first, *data, *lines, ""]).replace("[...]", layers)
+
+
 @needs_readme
-def test_the_readmes_python_runs_in_a_new_process(tmp_path):
+@pytest.mark.parametrize("what", ["blocks", "diff"])
+def test_the_readmes_python_runs_in_a_new_process(what, tmp_path):
     """As a reader runs it: without the logical CPUs that the tests have set up."""
     text = "".join(text for _, text in blocks(README, "python"))
+    text = text if what == "blocks" else in_the_diff()
     assert text
     environment = {k: v for k, v in os.environ.items() if k != "KERASDIST_LOGICAL_CPUS"}
     done = subprocess.run(
         [sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def cells(notebook):
+    """The code of a notebook."""
+    content = json.loads(notebook.read_text())
+    return "".join("".join(c["source"]) for c in content["cells"] if c["cell_type"] == "code")
+
+
+def test_no_two_pages_train_different_models_in_one_folder():
+    """Readers run the pages in the same folder."""
+    pages = {}
+    for page in PAGES:
+        text = "".join(text for _, text in blocks(page, "python"))
+        for folder in set(re.findall(r'run_dir="([^"]+)"', text)):
+            pages.setdefault(folder, []).append(page.name)
+    assert [names for names in pages.values() if len(names) > 1] == []
+
+
+PROGRAMS = [*PAGES, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda path: path.name)
+def test_examples_import_kerasdist_before_what_loads_tensorflow(page):
+    """So that TensorFlow's start-up messages are hidden."""
+    is_page = page.suffix == ".md"
+    text = "".join(text for _, text in blocks(page, "python")) if is_page else cells(page)
+    imports = re.findall(r"^(?:import|from) .*", text, re.M)
+    names = re.findall(r"\b(?:kerasdist|keras|tensorflow)\b", "\n".join(imports))
+    assert "kerasdist" not in names or names[0] == "kerasdist"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -69,7 +110,8 @@ def test_the_readme_has_two_commands_and_ci_runs_the_tests_as_it_says():
     train, test = commands
     assert "kerasdist fit recipes/cifar10" in train
     assert "pytest" in test
-    assert test in (ROOT / ".ci" / "run").read_text().splitlines()
+    # `set -e` does not see that the first of two joined commands fails.
+    assert f"{test} || exit 1" in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
 PUBLIC = [name for name in kerasdist.__all__ if name not in ("__version__", "DivergedError")]

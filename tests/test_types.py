@@ -177,3 +177,9 @@ def test_help_of_the_package_lists_every_name():
     for name in kerasdist.__all__:
         assert name in text or name == "__version__"  # It has a part of its own.
     assert f"VERSION\n    {kerasdist.__version__}" in text
+
+
+def test_an_editor_lists_no_names_that_kerasdist_itself_imports(editor):
+    found = {name.name for name in editor("import kerasdist\nkerasdist.").complete()}
+    assert "fit" in found
+    assert not found & {"os", "sys", "platform", "Any", "import_module", "hide_in_programs"}

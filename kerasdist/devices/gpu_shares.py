@@ -67,7 +67,8 @@ def share_of(cluster: Cluster, gpus: Sequence[str], environ: Mapping[str, str]) 
         raise KerasdistError(
             f"Received {num_workers} workers on a machine with {len(gpus)} GPUs ({own}). Expected "
             f"at least one GPU per worker. Start at most {len(gpus)} workers there, or add "
-            f"`--devices cpu`. If each worker has its own GPU, name it in {VISIBLE}."
+            "`--devices cpu` (`devices='cpu'`). If each worker has its own GPU, name it in "
+            f"{VISIBLE}."
         )
     return list(gpus[position * count : (position + 1) * count])
 

@@ -252,7 +252,10 @@ def _present(
             pool = present or _names("CPU")
             name = pool[min(index, len(pool) - 1)]
         elif name not in present:
-            fix = "Choose among those, or use the nearest device with `--soft-placement`."
+            fix = (
+                'Choose among those, or use what there is with `devices="auto"` (on the command '
+                "line, `--soft-placement` uses the nearest device)."
+            )
             if kind == "CPU":
                 fix += (
                     f" `kerasdist.logical_cpus({index + 1})` right after the import adds logical "

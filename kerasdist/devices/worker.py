@@ -80,7 +80,7 @@ class Workers:
             listed = ", ".join(f"worker {i} has {count}" for i, count in enumerate(counts))
             raise KerasdistError(
                 f"The workers have different numbers of devices: {listed}. Expected the same "
-                "number on each. Choose the devices with `--devices`."
+                "number on each. Choose them with `devices` (`--devices`)."
             )
         if self.names[0].startswith("GPU"):
             keys = gpu_shares.keys(self.cluster, visible_gpus.positions(self.names))

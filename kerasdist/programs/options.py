@@ -31,8 +31,8 @@ class ProgramOptions:
 
     @classmethod
     def checked(cls, **given: Any) -> ProgramOptions:
-        if given.get("run_dir") is not None:
-            given["run_dir"] = Path(given["run_dir"]).expanduser().absolute()
+        path = arguments.as_path("run_dir", given.get("run_dir"))
+        given["run_dir"] = None if path is None else path.expanduser().absolute()
         options = cls(**given)
         arguments.check_counts(shards=options.shards)
         arguments.check_allow_nan(options.allow_nan)

@@ -8,6 +8,7 @@ from kerasdist.models import pure
 from kerasdist.programs.methods import replacements
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.programs.program import Program
+from kerasdist.training.keras_arguments.hints import with_hints
 from kerasdist.training.options import DeviceLike, PathLike
 
 _current: Program | None = None
@@ -31,6 +32,7 @@ class Enabled:
         return f"kerasdist.enable(devices={self._program.options.devices!r})"
 
 
+@with_hints
 def enable(
     devices: DeviceLike = "auto",
     run_dir: PathLike | None = None,

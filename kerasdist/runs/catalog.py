@@ -84,15 +84,17 @@ def check_run(path: Path) -> None:
     there = [p for p in path.parent.parent.glob(f"*/*/{CONFIG}") if is_run(p.parent)]
     inside = newest_first(path)
     guess = closest(str(path), [str(inside[0])] if inside else sorted(str(p.parent) for p in there))
+    is_model = path.suffix in (".keras", ".h5")
     if not path.exists():
-        problem = f"The folder {str(path)!r} does not exist."
+        problem = f"The {'file' if is_model else 'folder'} {str(path)!r} does not exist."
     elif not path.is_dir():
         problem = f"{str(path)!r} is a file."
     else:
         problem = f"{str(path)!r} is not a run: it has no {CONFIG} that kerasdist wrote."
-    raise KerasdistError(
-        f"{problem} Expected the folder of a run.{guess} `kerasdist runs` lists the runs."
-    )
+    hint = "`kerasdist runs` lists the runs."
+    if is_model:
+        hint = "`keras.saving.load_model` loads a model's file."
+    raise KerasdistError(f"{problem} Expected the folder of a run.{guess} {hint}")
 
 
 def check_finished(path: Path) -> None:
@@ -101,5 +103,6 @@ def check_finished(path: Path) -> None:
     if not (path / FINAL).is_file():
         raise KerasdistError(
             f"The run {str(path)!r} has not finished: it has no {FINAL}. Expected a finished run. "
-            "Train it to the end first, or use its newest checkpoint with `--which last`."
+            "Train it to the end first, or use its newest checkpoint with "
+            '`which="last"` (`--which last`).'
         )

@@ -211,6 +211,12 @@ def check_usable(path: str | os.PathLike[str], *, resume: bool) -> None:
             f"Received `run_dir={str(path)!r}`, which is a file. Expected a folder. Choose another "
             "name."
         )
+    if is_run(folder):
+        raise KerasdistError(
+            f"Received `run_dir={str(path)!r}`, which already holds a run. With `resume=False` "
+            "(`--no-resume`), kerasdist expects a new or empty folder: it overwrites no run. "
+            "Choose another name, delete the folder, or continue its run with `resume=True`."
+        )
     with _writing(path):
         if folder.exists() and any(folder.iterdir()):
             raise KerasdistError(

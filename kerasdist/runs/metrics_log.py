@@ -113,11 +113,14 @@ def monitored(logs: Line, monitor: str | None) -> str:
 
 
 def best(epochs: Sequence[Line], name: str) -> Best | None:
-    """The best finite value of a metric over the epochs; the first of equal values."""
+    """The best finite value of a metric over the epochs; the first of equal values.
+
+    An epoch whose loss is not finite is never the best: nothing was trained in it.
+    """
     found = [
         Best(value, count(line.get("epoch")) or 0)
         for line in epochs
-        if (value := finite(line.get(name))) is not None
+        if (value := finite(line.get(name))) is not None and line.get("loss", 0.0) is not None
     ]
     pick = max if is_higher_better(name) else min
     return pick(found, key=lambda each: each.value) if found else None

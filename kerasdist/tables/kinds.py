@@ -84,8 +84,8 @@ def find_kinds(found: Survey, target: str, choice: Choice, *, decimal_commas: bo
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise KerasdistError(
             f"The table has no column to learn from, besides the target {target!r} ({reasons}). "
-            "Expected at least one. Name columns in `--categories`, `--numbers` or `--texts` to "
-            "use them anyway."
+            "Expected at least one. Name columns in `categories`, `numbers` or `texts` "
+            "(`--categories` and so on) to use them anyway."
         )
     if sum(column.kind == "integer" for column in columns) > MOST_INTEGER_COLUMNS:
         columns = [

@@ -193,8 +193,8 @@ class Table:
             f"{num_rows - num_validation:,} rows to train on, {num_validation:,} to validate"
         )
         notes = [
-            f"{name} tells {target.name} exactly: leave it out with --ignore if it is not "
-            "known when you predict"
+            f"{name} tells {target.name} exactly: leave it out with `ignore` (`--ignore`) if it "
+            "is not known when you predict"
             for name in find_leaks(self._raw, self.schema, ~chosen)
         ]
         if target.classes and self._raw.target is not None:

@@ -33,7 +33,8 @@ def check_header(source: Source, found: Survey) -> None:
             f"The first line of {str(source.path)!r} holds values "
             f"({', '.join(repr(name) for name in among[:4])} come again in their columns), not "
             "names. Expected the name of each column there. Add such a line, or use "
-            "`--no-header`: the columns are then called column_1, column_2 and so on."
+            "`--no-header` (`header=False`): the columns are then called column_1, column_2 and "
+            "so on."
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -135,6 +137,16 @@ def on_or_auto(name: str, value: Any) -> bool | None:
     raise KerasdistError(
         f"Received `{name}={value!r}`. Expected 'auto', True, False, 'on' or 'off'. Leave it out "
         "for the default, 'auto'."
+    )
+
+
+def as_path(name: str, value: Any) -> Path | None:
+    """The path of a folder; None stays None."""
+    if value is None or isinstance(value, (str, os.PathLike)):
+        return None if value is None else Path(value)
+    raise KerasdistError(
+        f"Received `{name}={value!r}`. Expected the path of a folder. Give for example "
+        f"`{name}='runs/mine'`."
     )
 
 

@@ -177,7 +177,7 @@ class RunOptions:
         save_every: int | str | None = None,
         **options: Any,
     ) -> RunOptions:
-        path = None if run_dir is None else Path(run_dir)
+        path = arguments.as_path("run_dir", run_dir)
         every = None if save_every is None else Every.parse(save_every, "save_every")
         keeping = cls(path, save_every=every, **options)
         arguments.check_counts(keep_best=keeping.keep_best)

@@ -110,6 +110,16 @@ def prepare(
     return Prepared(model, data, validation, placement, shards, seed, jit, reason, synchronizes)
 
 
+def note(options: TrainingOptions, prepared: Prepared) -> str | None:
+    """What is said once of a model whose result depends on the shards, or that needs one device."""
+    model, shards = prepared.model, prepared.shards
+    if prepared.whole_reason and shards > 1:
+        return refusals.whole_batch_note(model, prepared.whole_reason, prepared.placement.titles)
+    if options.step.sync_batch_norm:
+        return None
+    return refusals.batch_norm_note(model, prepared.data.stream.batch_size, shards)
+
+
 def _has_checkpoint(options: TrainingOptions) -> bool:
     """Whether the run resumes. The weights that it started from are not needed then."""
     earlier = options.keeping.earlier

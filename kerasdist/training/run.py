@@ -32,7 +32,7 @@ from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best.best_model import BestModel
 from kerasdist.training.best.best_models import BestModels
 from kerasdist.training.options import TrainingOptions
-from kerasdist.training.preparation import Prepared, run_identity
+from kerasdist.training.preparation import Prepared, note, run_identity
 
 # A process that must end waits this long for a checkpoint that is being written.
 _LAST_SAVE_SECONDS = 5.0
@@ -244,7 +244,10 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
         spec = prepared.validation.stream.element_spec
     model = architecture.describe(prepared.model, spec)
     model["summary"] = layer_table.summary(prepared.model)
-    folder.describe(model, provenance.describe(placement.titles))
+    environment = provenance.describe(placement.titles)
+    if (told := note(options, prepared)) is not None:  # It is also said, but not to a silent `fit`.
+        environment["note"] = told
+    folder.describe(model, environment)
     recovery = Recovery(
         folder.path,
         every=keeping.save_every or default_interval(_num_bytes(prepared.model)),

@@ -16,7 +16,6 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
-from kerasdist.models import refusals
 from kerasdist.phases.phase import phase
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.checkpoints.inherited import of_chief
@@ -115,12 +114,7 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
             least_width=reporter.title_width,
         )
         reporter.say("\n".join(lines))
-    note = None
-    if not options.step.sync_batch_norm:
-        note = refusals.batch_norm_note(prepared.model, data.stream.batch_size, prepared.shards)
-    if prepared.whole_reason and prepared.shards > 1:
-        titles = prepared.placement.titles
-        note = refusals.whole_batch_note(prepared.model, prepared.whole_reason, titles)
+    note = preparation.note(options, prepared)
     if note is not None:
         reporter.say(note)
 
@@ -215,7 +209,12 @@ def _finish(
     run.finish(engine.model, loop.result(), history.ema_weights)
     if isinstance(run, KeptRun) and options.watching.tells_end:
         result = json.loads((run.path / RESULT).read_text())
-        monitor, width = options.keeping.monitor, watch.reporter.width
-        lines = announcements.ending(run.path, result, monitor=monitor, width=width)
+        lines = announcements.ending(
+            run.path,
+            result,
+            monitor=options.keeping.monitor,
+            width=watch.reporter.width,
+            restored=hooks.restored_epoch(),
+        )
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()

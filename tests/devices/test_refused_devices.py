@@ -16,7 +16,8 @@ def test_a_device_that_does_not_exist(devices, missing, not_compiled):
     assert f"`devices={devices!r}`" in message
     assert f"no device {missing}" in message
     assert "CPU:0, CPU:1, CPU:2, CPU:3, CPU:4, CPU:5" in message
-    assert "--soft-placement" in message
+    assert '`devices="auto"`' in message
+    assert "command line, `--soft-placement`" in message
 
 
 @pytest.mark.parametrize("devices", ["fpga", 0, -1, 1.5, [], ["TPU:0"], "cpu:0x", [None]])

@@ -165,6 +165,10 @@ def test_what_fit_prints_is_what_keras_prints(capsys):
         ({"clip_norm": -1}, "clip_norm=-1"),
         ({"save_every": "often"}, "save_every"),
         ({"jit": "perhaps"}, "jit='perhaps'"),
+        ({"run_dir": True}, "`run_dir=True`. Expected the path of a folder"),
+        ({"device": 2}, "`kerasdist.enable` has no argument `device`. Did you mean 'devices'"),
+        ({"rundir": "runs"}, "Did you mean 'run_dir'"),
+        ({"batch_size": 8}, "Expected one of devices, run_dir, "),
     ],
 )
 def test_a_wrong_option_is_refused_at_once(options, message):

@@ -51,10 +51,25 @@ def test_the_error_about_a_wrong_folder_suggests_a_run(tmp_path):
         catalog.check_run(tmp_path / "cifar10")
 
 
+def test_the_error_about_a_models_file_says_what_loads_it(tmp_path):
+    (tmp_path / "m.keras").touch()
+    with pytest.raises(KerasdistError, match=r"m.keras' is a file\..*`keras.saving.load_model`"):
+        catalog.check_run(tmp_path / "m.keras")
+    with pytest.raises(KerasdistError) as caught:
+        catalog.check_run(tmp_path / "nope.keras")
+    assert "nope.keras' does not exist" in str(caught.value)
+    assert "`keras.saving.load_model` loads a model's file" in str(caught.value)
+    assert "folder '" not in str(caught.value)
+    with pytest.raises(KerasdistError) as caught:
+        catalog.check_run(tmp_path / "runs")
+    assert "load_model" not in str(caught.value)
+
+
 def test_a_run_without_a_final_model_has_not_finished(tmp_path):
     run = make_run(tmp_path / "run")
     catalog.check_run(run)
-    with pytest.raises(KerasdistError, match="has not finished"):
+    told = r'has not finished.*`which="last"` \(`--which last`\)'
+    with pytest.raises(KerasdistError, match=told):
         catalog.check_finished(run)
     (run / "final.keras").touch()
     catalog.check_finished(run)

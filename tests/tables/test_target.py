@@ -38,7 +38,8 @@ def test_the_only_strings_in_the_last_column_are_the_target():
 
 
 def test_it_is_asked_for_with_the_columns():
-    with pytest.raises(KerasdistError, match=r"not evident.*'a', 'b'\. Add it.*--target b"):
+    told = r"not evident.*'a', 'b'\. Add it.*`target='b'` \(`--target b`\)"
+    with pytest.raises(KerasdistError, match=told):
         find_target(table(a=NUMBERS, b=NUMBERS), None, "t.csv")
     with pytest.raises(KerasdistError, match=r"label and class both could be it"):
         find_target(table(**{"label": WORDS, "class": WORDS}), None, "t.csv")

@@ -88,6 +88,8 @@ def test_data_that_never_ends(not_compiled):
         ("class_weight", [1.0, 2.0], "a dict"),
         ("class_weight", {"cat": 1.0}, "class numbers"),
         ("class_weight", {0: -1.0}, "at least 0"),
+        ("run_dir", True, "the path of a folder"),
+        ("run_dir", 1, "`run_dir='runs/mine'`"),
     ],
 )
 def test_settings_outside_their_range(name, value, expected, not_compiled):

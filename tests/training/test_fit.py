@@ -330,3 +330,13 @@ def test_an_error_after_the_start_is_a_failed_run(regression, tmp_path):
     options = {"run_dir": tmp_path / "run", "monitor": "val_los", "progress": False}
     with pytest.raises(RunFailedError, match="Expected one of loss"):
         kerasdist.fit(model, regression, batch_size=8, **options)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_silent_run_notes_that_batch_normalization_is_by_shard(capsys, tmp_path, sync):
+    model = keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fit(model, epochs=1, devices=2, run_dir=tmp_path, sync_batch_norm=sync)
+    note = json.loads((tmp_path / "environment.json").read_text()).get("note", "")
+    assert ("takes its statistics over each of 2 shards" in note) == (not sync)
+    assert capsys.readouterr().out == ""

@@ -171,9 +171,9 @@ def message(titles: list[str], seconds: float) -> str:
     return (
         f"{names} {have} stopped: no answer for {seconds:.0f} s. Expected every device to answer "
         "when its work is done. Look for errors in `nvidia-smi` and `dmesg` (lines with Xid), then "
-        "reset the GPU, restart the machine, or use the other devices (`--devices`). The same "
-        f"command resumes from the last checkpoint. If steps really take so long, set {TIMEOUT} "
-        "to more seconds."
+        "reset the GPU, restart the machine, or use the other devices (`devices`, `--devices`). "
+        "The same command resumes from the last checkpoint. If steps really take so long, set "
+        f"{TIMEOUT} to more seconds."
     )
 
 

@@ -110,13 +110,21 @@ def _layer(
         forms = [name[depth:] for name in weight.names if name[depth:] in scope]
         if not forms:
             there = listed([e.name for e in entries if e.name.startswith(f"{target}/")])
+            scopes = {scope for e in entries for own in e.names for scope in _scopes(own)}
+            guess = "" if there else closest(target, sorted(scopes))
             raise KerasdistError(
                 f"The mapping names {target!r} for the layer {name!r}, but the checkpoint has no "
-                f"{weight.name[len(name) + 1 :]!r} there. Expected the same names in both. Map "
-                f"each weight by itself; the checkpoint has {there or 'nothing there'}."
+                f"{weight.name[len(name) + 1 :]!r} there.{guess} Expected the same names in both. "
+                f"Map each weight by itself; the checkpoint has {there or 'nothing there'}."
             )
         pairs.append((weight, scope[forms[0]]))
     return pairs
+
+
+def _scopes(name: str) -> list[str]:
+    """The scopes that a name is in: `a` and `a/b` for `a/b/w`."""
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _refuse_shapes(pairs: Sequence[tuple[Weight, Entry]]) -> None:

@@ -106,8 +106,8 @@ class Recovery:
         if found is None and self._store.skipped:
             raise KerasdistError(
                 f"All checkpoints of the run are damaged, in {self._store.folder}: none of them "
-                "passes its checksum. Start a new run with `--no-resume` or another `run_dir`; "
-                "nothing here was changed."
+                "passes its checksum. Start a new run with another `run_dir` (or, on the command "
+                "line, `--no-resume`); nothing here was changed."
             )
         if found is None:
             if (self._folder.path / METRICS).exists():

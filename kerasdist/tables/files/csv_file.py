@@ -98,8 +98,8 @@ class CsvFile:
     def _broken(self, line: int, found: str) -> KerasdistError:
         return KerasdistError(
             f"Line {line} of {str(self.path)!r} {found}. Expected a value for each column. Correct "
-            "the line (it may hold a quote that is not closed), or use `--skip-bad` to leave out "
-            "such lines."
+            "the line (it may hold a quote that is not closed), or use `--skip-bad` "
+            "(`skip_bad=True`) to leave out such lines."
         )
 
 

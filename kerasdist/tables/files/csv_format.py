@@ -61,8 +61,8 @@ def csv_format(path: Path, *, has_header: bool = True) -> CsvFormat:
         shown = ", ".join(repr(name) for name in names[:4])
         raise KerasdistError(
             f"The first line of {str(path)!r} holds values ({shown}), not names. Expected the "
-            "name of each column there. Add such a line, or use `--no-header`: the columns are "
-            "then called column_1, column_2 and so on."
+            "name of each column there. Add such a line, or use `--no-header` "
+            "(`header=False`): the columns are then called column_1, column_2 and so on."
         )
     return CsvFormat(encoding, delimiter, names, has_header=True)
 

@@ -10,6 +10,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import BEST
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.metrics_log import is_higher_better, monitored
+from kerasdist.runs.results import kept_models
 from kerasdist.training.best.best_models import Attempt, BestModels
 
 
@@ -57,6 +58,7 @@ class BestModel:
             self.value = None  # The folder was lost: the best since then is better than none.
         is_better = operator.gt if is_higher_better(name) else operator.lt
         is_best = self.value is None or is_better(value, self.value)
+        is_best = is_best and kept_models.is_comparable(value)
         if is_best:
             self.value = value
             engine.state.write_back("trainable", "other", "optimizer")

@@ -199,6 +199,16 @@ class Hooks:
                 callback.append = True
                 _keep_epochs(Path(callback.filename).resolve(), callback.sep, epoch)
 
+    def restored_epoch(self) -> int | None:
+        """The epoch, from 1, whose weights an `EarlyStopping` put back at the end; None if none."""
+        found = None
+        for callback in self._callbacks:
+            is_kind = isinstance(callback, keras.callbacks.EarlyStopping)
+            if is_kind and callback.restore_best_weights and callback.best_weights is not None:
+                found = int(callback.best_epoch) + 1
+        last = self.history.epoch[-1] + 1 if self.history.epoch else None
+        return None if found == last else found
+
     def accept_not_finite(self, index: int, logs: dict[str, Any]) -> bool:
         """Tells callbacks of a step that is not finite, if a `TerminateOnNaN` is among them.
 

@@ -96,9 +96,7 @@ class Loop:
         self._watch.meter.restart()
         self._train_steps()
         self._watch.profile.end_epoch()
-        logs = metric_results(self._engine)
-        if self._last_loss is not None:
-            logs["loss"] = self._last_loss
+        logs = not_finite.of_epoch(metric_results(self._engine), self.at, self._last_loss)
         self._watch.reporter.metrics(logs)
         return logs
 
@@ -109,7 +107,7 @@ class Loop:
         epochs = None if self._plan.steps else self._plan.epochs
         self._watch.epoch(at.step, at.epoch, epochs, logs, at.learning_rate)
         # The loss of an epoch without steps is 0: it would be the best.
-        if at.in_epoch and can_be_best:
+        if at.in_epoch and can_be_best and not_finite.has_loss(logs):
             self._run.keep_best(self._engine, logs, epoch=at.epoch + 1, step=at.step)
         self._hooks.call("on_epoch_end", at.epoch, dict(logs))
         at.epoch += 1

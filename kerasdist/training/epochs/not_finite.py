@@ -11,6 +11,7 @@ from kerasdist.data.feed import Feed
 from kerasdist.engine.compiled_loop import Outcome
 from kerasdist.errors import DivergedError
 from kerasdist.models import pure
+from kerasdist.training.epochs.plan import Position
 from kerasdist.training.progress.reporter import Reporter
 
 # Steps in a row that a float16 loss scale may skip: it is halved each time, from 2**15 to nothing.
@@ -33,6 +34,22 @@ def may_skip(on_nan: str, left_out: int) -> bool:
 def tell_skipped(reporter: Reporter, step: int, outcome: Outcome) -> None:
     reporter.say(f"left out a step that is not finite, after step {step}")
     reporter.event("skipped", after_step=step, names=outcome.not_finite)
+
+
+def of_epoch(logs: dict[str, Any], at: Position, last_loss: float | None) -> dict[str, Any]:
+    """The logs of an epoch: NaN if all its steps were left out, because empty metrics are 0.
+
+    `last_loss` is that of the step with which a `TerminateOnNaN` ended the training.
+    """
+    if at.left_out and not at.in_epoch:
+        logs = {name: value * math.nan for name, value in logs.items()}
+    return logs if last_loss is None else {**logs, "loss": last_loss}
+
+
+def has_loss(logs: dict[str, Any]) -> bool:
+    """Whether an epoch can be the best: its loss is finite. A model's own step may return none."""
+    loss = logs.get("loss", 0.0)
+    return not isinstance(loss, float) or math.isfinite(loss)
 
 
 def note(step: int, outcome: Outcome, feed: Feed) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from kerasdist.errors import KerasdistError, UnknownArgumentError, closest
 from kerasdist.models import pure
+from kerasdist.training.keras_arguments.tracebacks import shortened
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,14 +73,20 @@ _ADVICE = {
 
 
 def with_hints(function: Callable[P, R]) -> Callable[P, R]:
-    """Answers a call that does not fit the function's parameters with what was probably meant."""
+    """Answers a call that does not fit the function's parameters with what was probably meant.
+
+    Errors of the function show the caller's code only.
+    """
     parameters = inspect.signature(function).parameters
     title = f"kerasdist.{function.__name__}"
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         _check_call(title, parameters, args, kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            raise error.with_traceback(shortened(error))  # noqa: B904
 
     return checked
 
@@ -96,7 +103,7 @@ def _check_call(
                 f"`{title}` has no argument `{name}`.{advice(name, parameters)}"
             )
     first = next(iter(parameters))
-    if not args and first not in kwargs:
+    if not args and first not in kwargs and parameters[first].default is inspect.Parameter.empty:
         raise UnknownArgumentError(
             f"`{title}` was called without `{first}`. Expected the model as the first argument. "
             f"Call for example `{title}(model, x)`."

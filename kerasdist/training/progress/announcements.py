@@ -101,10 +101,12 @@ def ending(
     *,
     monitor: str | None = None,
     width: int | None = None,
+    restored: int | None = None,
 ) -> list[str]:
     """The lines for a run that ended: metrics, files, and what to do next.
 
     A command that is longer than `width` continues on the next line, so that it can be copied.
+    `restored` is the epoch whose weights a callback put back after the last one.
     """
     rate = result["examples_per_second"]
     speed = f" ({rate:.1f} examples/sec)" if rate is not None and math.isfinite(rate) else ""
@@ -115,8 +117,10 @@ def ending(
     }
     facts = {
         "finished": f"{result['steps']:,} steps, {result['examples_seen']:,} examples{speed}",
-        "final": as_text(metrics),
+        "final" if restored is None else "last epoch": as_text(metrics),
     }
+    if restored is not None:
+        facts["final"] = f"the weights of epoch {restored}, which EarlyStopping restored"
     found = best_epoch(run, monitor)
     if found is not None:
         name, best = found

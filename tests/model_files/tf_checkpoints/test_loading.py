@@ -170,6 +170,18 @@ def test_layers_of_one_shape_are_ambiguous_without_an_order(tmp_path):
     assert (first[0, 0], second[0, 0]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "found", "guess"),
+    [("dense", "fbb", "fb"), ("dense", "net/fb", "net/fc"), ("dense/kernel", "fbb/w", "fb/w")],
+)
+def test_a_scope_that_a_mapping_misspells_gets_a_guess(tmp_path, name, found, guess):
+    arrays = {"fb/w": np.ones((4, 2), "float32"), "net/fc/w": np.ones((4, 2), "float32")}
+    dense = layers.Dense(2, use_bias=False, name="dense")
+    model = keras.Sequential([keras.Input((4,)), dense])
+    with pytest.raises(KerasdistError, match=f"'{found}' for .*Did you mean '{guess}'"):
+        kerasdist.load_weights(model, save_tf1(tmp_path, arrays), init_map={name: found})
+
+
 def test_an_earlier_draft_is_not_overwritten(tmp_path):
     path = save_tf1(tmp_path, {"other": np.ones(7, "float32")})
     (tmp_path / "init-map.json").write_text("mine")

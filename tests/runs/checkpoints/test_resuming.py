@@ -196,7 +196,8 @@ def test_other_model_data_batch_or_seed_is_refused_by_name(tmp_path):
     for message, change in cases.items():
         with pytest.raises(kerasdist.KerasdistError, match=message):
             fit(tmp_path / "run", **{"epochs": 2, **change})
-    with pytest.raises(kerasdist.KerasdistError, match="model was"):
+    told = r"model was.*another `run_dir` \(or, on the command line, `--no-resume`\)"
+    with pytest.raises(kerasdist.KerasdistError, match=told):
         kerasdist.fit(
             lambda: _other(),
             (X, Y),
@@ -206,7 +207,7 @@ def test_other_model_data_batch_or_seed_is_refused_by_name(tmp_path):
             epochs=2,
             progress=False,
         )
-    with pytest.raises(kerasdist.KerasdistError, match="not empty"):
+    with pytest.raises(kerasdist.KerasdistError, match=r"already holds a run.*`resume=False`"):
         fit(tmp_path / "run", resume=False)
 
 

@@ -14,6 +14,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.results import kept_models
 from kerasdist.runs.results.kept_models import KeptModel
+from kerasdist.training.best.best_model import BestModel
 from kerasdist.training.best.best_models import BestModels
 from tests.cli.conftest import start, tiny  # noqa: F401 - a fixture
 
@@ -105,16 +106,18 @@ class Training:
         self.models = BestModels(self.folder, count, attempt, lambda: self.saved)
 
     def epoch(self, number, loss, *, text=None):
-        text = text or f"epoch {number}"
-        state = SimpleNamespace(write_back=lambda *roles: None)
-        settings = SimpleNamespace(ema=None)
-        engine = SimpleNamespace(state=state, settings=settings, model=text)
+        engine = self.engine(text or f"epoch {number}")
         is_best = loss < self.best
         if is_best:
             self.best = loss
             Path(self.folder.path / "best.keras").unlink(missing_ok=True)
-            Path(self.folder.path / "best.keras").write_text(text)
+            Path(self.folder.path / "best.keras").write_text(engine.model)
         self.models.keep(engine, "loss", loss, epoch=number, step=number, is_best=is_best)
+
+    def engine(self, text):
+        state = SimpleNamespace(write_back=lambda *roles: None)
+        settings = SimpleNamespace(ema=None)
+        return SimpleNamespace(state=state, settings=settings, model=text)
 
     def files(self):
         return sorted(int(file.stem[-4:]) for file in self.folder.path.glob("best/*.keras"))
@@ -208,3 +211,16 @@ def test_a_killed_run_keeps_the_models_of_an_undisturbed_one(tmp_path, command, 
     assert wrong.code == 2
     assert "Expected best, best-2 and so on" in wrong.err
     assert "Did you mean 'best'" in wrong.err
+
+
+def test_a_first_value_that_is_not_finite_does_not_stay_the_best(tmp_path):
+    """No value is less than NaN."""
+    training = Training(tmp_path / "run", count=1)
+    best = BestModel(training.folder, None, attempt, training.models)
+    path = training.folder.path / "best.keras"
+    for number, value in enumerate([np.nan, 0.3, np.nan, 0.5], start=1):
+        logs = {"loss": 0.1, "val_loss": float(value)}
+        best.keep(training.engine(f"epoch {number}"), logs, epoch=number, step=number)
+        assert path.exists() == (number > 1)
+    assert path.read_text() == "epoch 2"
+    assert best.value == 0.3

@@ -286,6 +286,19 @@ def test_terminate_on_nan_stops_without_an_exception(regression, devices):
     assert [np.isfinite(call[2]["loss"]) for call in ends] == [True] * (len(ends) - 1) + [False]
 
 
+@pytest.mark.parametrize("restores", [True, False])
+def test_the_screen_says_that_weights_were_restored(regression, tmp_path, capsys, restores):
+    stop = keras.callbacks.EarlyStopping(
+        "loss", min_delta=100, patience=2, restore_best_weights=restores
+    )
+    options = {"epochs": 5, "run_dir": tmp_path, "progress": "lines"}
+    fit(linear_model(), regression, [stop], **options)
+    out = capsys.readouterr().out
+    assert ("\nlast epoch  loss = " in out) == restores
+    assert ("the weights of epoch 1, which EarlyStopping restored\n" in out) == restores
+    assert ("final     loss = " in out) != restores
+
+
 @both
 def test_a_metric_with_a_number_per_class_is_logged_as_by_keras(regression, devices):
     x, y = regression

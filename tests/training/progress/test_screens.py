@@ -747,6 +747,16 @@ def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypat
     )
 
 
+def test_metrics_of_weights_that_a_callback_replaced_are_not_called_final(tmp_path):
+    run = a_run(tmp_path / "run", {})
+    lines = announcements.ending(run, RESULT, restored=2)
+    assert lines[1:4] == [
+        "last epoch  loss = 0.5, val_loss = 0.75",
+        "final       the weights of epoch 2, which EarlyStopping restored",
+        "best        val_loss = 0.625 in epoch 2",
+    ]
+
+
 def test_a_run_of_steps_goes_on_by_steps(tmp_path):
     run = a_run(tmp_path / "run", {"recipe": "mine", "options": {"steps": 1200}})
     assert announcements.ending(run, RESULT)[-1].endswith("--steps 2400")
