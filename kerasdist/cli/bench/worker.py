@@ -6,14 +6,13 @@ the number of steps per round, then `{"go": true}` for each round.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 # Before TensorFlow is imported: nobody reads its messages.
@@ -28,15 +27,31 @@ from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices import gpus, visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
+from kerasdist.devices.placement import place
+from kerasdist.errors import KerasdistError
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.models.fields import read
-from kerasdist.training import api
+from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.options import (
+    DataSource,
+    ModelSource,
+    RunOptions,
+    StepOptions,
+    TrainingOptions,
+    WatchOptions,
+)
+from kerasdist.training.progress.meter import Meter
 from kerasdist.training.progress.profile import Split
+from kerasdist.training.progress.reporter import Reporter
+from kerasdist.training.session import train
 
 # The trial, which measures about how long a step takes.
 TRIAL_STEPS, TRIAL_ROUNDS = 5, 4
-# The options that concern one training step, for `kerasdist.fit`.
-STEP_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in ("steps", "ema"))
+# The options that concern the data, and those that concern one training step.
+DATA_OPTIONS = ("batch_size", "allow_nan")
+STEP_OPTIONS = tuple(
+    name for name in FIT_OPTIONS if name not in ("steps", "ema", "precision", *DATA_OPTIONS)
+)
 
 # Sends an answer to the process that asked.
 Say = Callable[[dict[str, Any]], None]
@@ -44,43 +59,89 @@ Say = Callable[[dict[str, Any]], None]
 Logs = dict[str, Any] | None
 
 
-class Rounds(keras.callbacks.Callback):
+class CountedSteps(Reporter):
+    """Shows nothing, and knows how many steps the training has done."""
+
+    def __init__(self) -> None:
+        super().__init__("silent")
+        self.done = 0
+
+    def advance(self, step: int, step_in_epoch: int, meter: Meter) -> None:
+        super().advance(step, step_in_epoch, meter)
+        self.done = step
+
+
+class Timed(keras.callbacks.Callback):
+    """Knows the seconds of each epoch, and how many steps it really had.
+
+    `count` returns the steps of the training so far. The trainer sets it.
+    """
+
+    count: Callable[[], int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began, self._done = 0.0, 0
+
+    def begin(self) -> None:
+        """At the start of an epoch."""
+        self._done, self._began = self.count(), time.perf_counter()
+
+    def end(self) -> tuple[int, float]:
+        """At its end: its steps and its seconds."""
+        took = time.perf_counter() - self._began
+        return self.count() - self._done, took
+
+
+class Rounds(Timed):
     """Makes each epoch a round: waits before it, and afterwards says how long it took."""
 
     def __init__(self, wait: Callable[[], bool], say: Say):
         super().__init__()
         self._wait, self._say = wait, say
-        self._began = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         if epoch and not self._wait():  # The first epoch compiles, and starts at once.
             self.model.stop_training = True
-        self._began = time.perf_counter()
+        self.begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        took = time.perf_counter() - self._began
-        self._say({"round": epoch, "seconds": took, "memory": peak_memory()})
+        steps, took = self.end()
+        self._say({"round": epoch, "steps": steps, "seconds": took, "memory": peak_memory()})
 
 
-class Trial(keras.callbacks.Callback):
+class Trial(Timed):
     """Measures the time until the end of the first step, and about the time per later step."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._times = [time.perf_counter()]
+        self._started = time.perf_counter()
+        self._first = (0, 0.0)
+        self._later: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self.begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._times.append(time.perf_counter())
+        steps, took = self.end()
+        if not epoch:
+            self._first = steps, time.perf_counter() - self._started
+        elif steps:
+            self._later.append(took / steps)
 
     @property
     def seconds_per_step(self) -> float:
-        took = [after - before for before, after in itertools.pairwise(self._times)]
-        return min(took[1:]) / TRIAL_STEPS
+        if not self._later:
+            raise KerasdistError(
+                f"The data ended after {self._first[0]} steps and cannot be read again. Expected "
+                "data for several rounds. Use data that can be repeated."
+            )
+        return min(self._later)
 
     @property
     def first_step(self) -> float:
-        whole = self._times[1] - self._times[0]
-        return whole - (TRIAL_STEPS - 1) * self.seconds_per_step
+        steps, whole = self._first
+        return whole - (steps - 1) * self.seconds_per_step
 
 
 def peak_memory() -> int:
@@ -95,26 +156,34 @@ class Trainer:
         parsed, _ = parse_bench(request["argv"])
         self._job = Job(parsed)
         self._runner, self._names = request["runner"], request["names"]
-        self._arguments = {name: parsed.run[name] for name in STEP_OPTIONS}
-        self._arguments["batch_size"] = request["batch_size"] or self._arguments["batch_size"]
+        self._options = dict(parsed.run)
+        self._options["batch_size"] = request["batch_size"] or self._options["batch_size"]
         self._augment = None if self._job.recipe is None else self._job.recipe.build_augment()
 
     def run(
         self,
         steps_per_epoch: int,
         epochs: int,
-        callback: keras.callbacks.Callback,
+        callback: Timed,
         profile: str | None,
     ) -> Split | None:
-        """Trains, and returns the parts of a step if it was traced."""
-        train = self._by_keras if self._runner == "keras" else self._by_kerasdist
-        return train(steps_per_epoch, epochs, callback, profile)
+        """Trains, and returns the parts of a step if it was traced.
+
+        An epoch has all its steps, also if the data has fewer: the data is repeated.
+        """
+        if self._runner == "keras":
+            self._by_keras(steps_per_epoch, epochs, callback)
+            return None
+        return self._by_kerasdist(steps_per_epoch, epochs, callback, profile)
+
+    def _chosen(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self._options[name] for name in names}
 
     def _stream(self) -> Stream:
         return open_stream(
             self._job.build_data("train"),
-            batch_size=self._arguments["batch_size"],
-            seed=self._arguments["seed"],
+            batch_size=self._options["batch_size"],
+            seed=self._options["seed"],
         )
 
     def examples_per_step(self) -> float:
@@ -129,26 +198,25 @@ class Trainer:
             stream.close()
 
     def _by_kerasdist(
-        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
+        self, steps: int, epochs: int, callback: Timed, profile: str | None
     ) -> Split | None:
-        history = api.fit(
-            self._job.build_model,
-            self._job.build_data("train"),
-            devices=self._names,
-            augment=self._augment,
-            epochs=epochs,
-            steps_per_epoch=steps,
+        counted = CountedSteps()
+        callback.count = lambda: counted.done
+        options = TrainingOptions(
+            source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
+            data=DataSource.checked(
+                self._job.build_data("train"), augment=self._augment, **self._chosen(DATA_OPTIONS)
+            ),
+            plan=Plan.checked(epochs=epochs, steps=None, steps_per_epoch=steps, repeats=True),
+            step=StepOptions.checked(**self._chosen(STEP_OPTIONS)),
+            keeping=RunOptions.checked(),
+            watching=WatchOptions.checked(counted, run_dir=None, profile=profile or False),
             callbacks=[callback],
-            progress=False,
-            profile=profile or False,
-            **self._arguments,
         )
-        split: Split | None = history.profile
+        split: Split | None = train(options, place(self._names)).profile
         return split
 
-    def _by_keras(
-        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
-    ) -> None:
+    def _by_keras(self, steps: int, epochs: int, callback: Timed) -> None:
         strategy = tf.distribute.get_strategy()
         if len(self._names) > 1:
             strategy = tf.distribute.MirroredStrategy(self._names)
@@ -156,13 +224,21 @@ class Trainer:
             model = self._job.build_model()
             ensure_compiled(model)
             fitted = as_keras_takes_it(model)
-        stream, seed = self._stream(), self._arguments["seed"]
+        stream, seed = self._stream(), self._options["seed"]
         prepare = preparation(
             model, stream, labels=(), name="data", augment=self._augment, seed=seed
         )
         dataset = prepare(stream.open(0, 0), 0, 0).repeat()
         dataset = dataset.map(lambda *batch: _for_keras(model, *batch)).prefetch(tf.data.AUTOTUNE)
-        fitted.fit(dataset, epochs=epochs, steps_per_epoch=steps, callbacks=[callback], verbose=0)
+        callback.count = lambda: int(keras.ops.convert_to_numpy(fitted.optimizer.iterations))
+        fitted.fit(
+            dataset,
+            epochs=epochs,
+            steps_per_epoch=steps,
+            callbacks=[callback],
+            shuffle=False,  # It would warn.
+            verbose=0,
+        )
 
 
 class OneArgument(keras.Model):
