@@ -186,6 +186,18 @@ class Trainer:
             seed=self._options["seed"],
         )
 
+    def _repeated(self) -> tf.data.Dataset | None:
+        """The batches without an end, as Keras gets them, so that no round waits for a new pass.
+
+        None where the next pass costs nothing: the compiled loop slices arrays by itself.
+        """
+        stream = self._stream()
+        has_rows = self._augment is None and stream.rows(0, 0) is not None
+        if stream.is_one_shot or has_rows:
+            stream.close()
+            return None
+        return stream.open(0, 0).repeat()
+
     def examples_per_step(self) -> float:
         """The average over a pass, whose last batch may be smaller; else the first batch's."""
         stream = self._stream()
@@ -202,11 +214,14 @@ class Trainer:
     ) -> Split | None:
         counted = CountedSteps()
         callback.count = lambda: counted.done
+        data = self._job.build_data("train")
+        read = self._chosen(DATA_OPTIONS)
+        repeated = self._repeated()
+        if repeated is not None:
+            data, read["batch_size"] = repeated, None
         options = TrainingOptions(
             source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
-            data=DataSource.checked(
-                self._job.build_data("train"), augment=self._augment, **self._chosen(DATA_OPTIONS)
-            ),
+            data=DataSource.checked(data, augment=self._augment, **read),
             plan=Plan.checked(epochs=epochs, steps=None, steps_per_epoch=steps, repeats=True),
             step=StepOptions.checked(**self._chosen(STEP_OPTIONS)),
             keeping=RunOptions.checked(),
