@@ -6,13 +6,14 @@ the number of steps per round, then `{"go": true}` for each round.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 # Before TensorFlow is imported: nobody reads its messages.
@@ -23,6 +24,7 @@ import tensorflow as tf
 
 from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
+from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices import gpus, visible_gpus
@@ -189,14 +191,14 @@ class Trainer:
     def _repeated(self) -> tf.data.Dataset | None:
         """The batches without an end, as Keras gets them, so that no round waits for a new pass.
 
-        None where the next pass costs nothing: the compiled loop slices arrays by itself.
+        None where kerasdist has its own way: it slices arrays, and asks Python for batches.
         """
         stream = self._stream()
         has_rows = self._augment is None and stream.rows(0, 0) is not None
-        if stream.is_one_shot or has_rows:
+        if has_rows or not isinstance(stream, TensorStream):
             stream.close()
             return None
-        return stream.open(0, 0).repeat()
+        return repeated(stream)
 
     def examples_per_step(self) -> float:
         """The average over a pass, whose last batch may be smaller; else the first batch's."""
@@ -243,7 +245,7 @@ class Trainer:
         prepare = preparation(
             model, stream, labels=(), name="data", augment=self._augment, seed=seed
         )
-        dataset = prepare(stream.open(0, 0), 0, 0).repeat()
+        dataset = prepare(repeated(stream), 0, 0)
         dataset = dataset.map(lambda *batch: _for_keras(model, *batch)).prefetch(tf.data.AUTOTUNE)
         callback.count = lambda: int(keras.ops.convert_to_numpy(fitted.optimizer.iterations))
         fitted.fit(
@@ -254,6 +256,22 @@ class Trainer:
             shuffle=False,  # It would warn.
             verbose=0,
         )
+
+
+def repeated(stream: Stream) -> tf.data.Dataset:
+    """The batches of a stream, pass after pass."""
+    if isinstance(stream, TensorStream):
+        return stream.open(0, 0).repeat()
+
+    def passes() -> Iterator[Any]:
+        for number in itertools.count():  # Python's batches of a pass can be read only once.
+            batches = iter(stream.open(number, 0))
+            first = next(batches, None)
+            if first is None:
+                return
+            yield from itertools.chain([first], batches)
+
+    return tf.data.Dataset.from_generator(passes, output_signature=stream.element_spec)
 
 
 class OneArgument(keras.Model):

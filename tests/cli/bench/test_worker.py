@@ -17,8 +17,35 @@ def test_a_process_sees_only_its_gpus_and_leaves_memory_to_others(monkeypatch, n
     assert done.visible == done.growth == visible
 
 
+BY_INDEX = """
+import keras
+import numpy as np
+
+
+class ByIndex(keras.utils.PyDataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return {"x": np.ones((8, 4), "float32"), "y": np.ones((8, 1), "float32")}
+
+
+def build_data(config, split):
+    return ByIndex()
+"""
+
+
+@pytest.mark.parametrize("is_by_index", [False, True])
 @pytest.mark.parametrize("runner", ["kerasdist", "keras"])
-def test_a_round_has_its_steps_though_the_data_has_fewer(runner, tiny):
+def test_a_round_has_its_steps_though_the_data_has_fewer(runner, is_by_index, tiny):
+    if is_by_index:
+        (tiny / "data.py").write_text(BY_INDEX)
+        config = (
+            (tiny / "config.py")
+            .read_text()
+            .replace("int = field(default=8", "int|None=field(default=None")
+        )
+        (tiny / "config.py").write_text(config)
     request = {
         "argv": [str(tiny)],
         "runner": runner,
