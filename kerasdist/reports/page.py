@@ -91,7 +91,7 @@ def _large(run: Run, name: str, kind: str) -> str:
     about = f"best: {said(name, best.value)} in epoch {best.epoch:,}" if best else ""
     return (
         f'<div class="tile{kind}"><span>{escape(in_words(name))}</span>'
-        f"<b>{escape(said(name, run.final.get(name)))}</b><small>{escape(about)}</small></div>"
+        f"<b>{escape(said(name, run.last(name)))}</b><small>{escape(about)}</small></div>"
     )
 
 
