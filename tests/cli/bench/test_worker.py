@@ -4,6 +4,7 @@ import pytest
 
 from kerasdist.cli.bench import command, worker
 from kerasdist.cli.bench.results import Measurement
+from kerasdist.cli.bench.rounds import Rounds
 from kerasdist.cli.bench.worker import prepare_devices
 from tests.devices import fake_gpus
 
@@ -53,7 +54,7 @@ def test_a_round_has_its_steps_though_the_data_has_fewer(runner, is_by_index, ti
         "batch_size": None,
     }
     said = []
-    rounds = worker.Rounds(lambda: True, said.append)
+    rounds = Rounds(lambda: True, said.append)
     worker.Trainer(request).run(12, 3, rounds, None)  # A pass has 5.
     assert [round_["steps"] for round_ in said] == [12, 12, 12]
 
