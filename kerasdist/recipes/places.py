@@ -97,7 +97,7 @@ def _nothing_there(text: str, path: Path, known: Mapping[str, Path]) -> Kerasdis
     is_file = path.suffix.lower() in {suffix for kind in KINDS for suffix in kind.suffixes}
     is_path = is_file or "/" in text or os.sep in text
     said = f"The file or folder {text!r} does not exist." if is_path else ""
-    guess = closest(path.name, [*({} if is_path else known), *_beside(path, files=is_file)])
+    guess = closest(path.name, [*({} if is_file else known), *_beside(path, files=is_file)])
     return KerasdistError(
         f"{said or f'Received the recipe {text!r}.'} Expected a folder with config.py, data.py and "
         f"model.py, a run's config.json, a folder with one folder of {described()} per class, a "

@@ -59,8 +59,9 @@ def flag_of(options: FitOptions) -> str | None:
 def current(options: FitOptions) -> float | None:
     """The learning rate that the command would train with; None if no setting says."""
     value = {**options.model_arguments, **options.settings}.get("learning_rate")
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value)
 
 
 def _fields(found: LearningRates) -> dict[str, Any]:
