@@ -157,7 +157,8 @@ def _refuse_unknown(text: str, flags: Mapping[str, Option], prog: str) -> None:
         if text.startswith("-")
         else f"Unexpected argument {name!r}. Expected options, which begin with --."
     )
-    raise KerasdistError(f"{problem}{guess} `{prog} --help` lists the options.")
+    command = prog.partition(" [")[0]  # Without what stands for other arguments.
+    raise KerasdistError(f"{problem}{guess} `{command} --help` lists the options.")
 
 
 def _field(flag: str, option: Option, prefix_name: bool) -> tuple[Any, Any]:

@@ -30,13 +30,3 @@ def early_stopping(
     name = monitor or ("val_loss" if has_validation else "loss")
     mode = "max" if is_higher_better(name) else "min"
     return keras.callbacks.EarlyStopping(name, patience=patience, mode=mode)
-
-
-def described(stop: keras.callbacks.EarlyStopping) -> str | None:
-    """Says that a training stopped early; None if it did not."""
-    if not stop.stopped_epoch:
-        return None
-    return (
-        f"stopped early: {stop.monitor} has not improved for {stop.patience} "
-        f"epoch{'s' if stop.patience > 1 else ''} after epoch {stop.best_epoch + 1}"
-    )

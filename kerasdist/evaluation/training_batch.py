@@ -16,6 +16,7 @@ from kerasdist.data.streams import KERAS_BATCH_SIZE, open_stream
 from kerasdist.evaluation.classes import classes_of
 from kerasdist.evaluation.drawings import encoded, picture
 from kerasdist.models.fields import fields_read, targets_read
+from kerasdist.phases.text import decimal
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 
@@ -95,4 +96,4 @@ def _labels(model: keras.Model, batch: Any, recipe: Recipe | None) -> list[str] 
         if found is not None:
             return [names[i] if 0 <= i < len(names) else str(i) for i in found.numpy()]
     is_single = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
-    return [f"{value:.4g}" for value in values.reshape(-1)] if is_single else None
+    return [decimal(value) for value in values.reshape(-1)] if is_single else None

@@ -16,6 +16,9 @@ _TOO_MUCH = 3.0
 _WIDTH = 0.03
 # The rate with the lowest loss is nearly too much: stay below this part of it.
 _BELOW_LOWEST = 1 / 3
+# Easy data loses most of its loss at rates that are far too low. If the middle of the fall is below
+# the first part of the rate at which nearly all of it is reached, the second part is suggested.
+_FAR_BELOW, _BELOW_NEARLY, _NEARLY = 1 / 20, 1 / 10, 0.98
 # A smaller part of the loss is no fall.
 _SMALL = 1e-3
 
@@ -85,6 +88,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     above = np.flatnonzero(curve[: lowest + 1] > start - fall / 2)
     middle, best = float(values[int(above[-1]) + 1]), float(values[lowest])
     after = "" if lowest == len(curve) - 1 else ", then rises"
+    nearly = float(values[int(np.argmax(curve <= start - _NEARLY * fall))])
+    if middle < nearly * _FAR_BELOW:
+        return _rounded(nearly * _BELOW_NEARLY), (
+            f"a tenth of {_rounded(nearly):g}, where the loss is nearly lowest{after}"
+        )
     if middle <= best * _BELOW_LOWEST:
         return _rounded(middle), (
             f"half of the fall is reached there; lowest at {_rounded(best):g}{after}"

@@ -1,12 +1,15 @@
-"""Times and bars as text, for every display."""
+"""Times, numbers and bars as text, for every display."""
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 
 GAP = "  "
 _NO_BREAK = "\x00"
+# Numbers up to here are written without an exponent, from the second on with commas.
+_MOST_PLAIN, _FIRST_COMMA = 1e9, 1000
 
 
 def duration(seconds: float) -> str:
@@ -14,6 +17,21 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def decimal(value: float, digits: int = 4) -> str:
+    """A number with as many significant digits, but with its whole part in full below 1e9.
+
+    Example:
+        >>> decimal(0.123456), decimal(34771.2), decimal(1234.567, digits=6), decimal(2e-5)
+        ('0.1235', '34,771', '1,234.57', '2e-05')
+    """
+    rounded = float(f"{value:.{digits}g}")
+    if not _FIRST_COMMA <= abs(rounded) < _MOST_PLAIN:
+        return f"{value:.{digits}g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def bar(width: int, share: float, *, ascii_only: bool = False) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.importing import forget_if_edited
-from kerasdist.recipes.own_data.kinds import described, look
+from kerasdist.recipes.own_data.kinds import KINDS, described, look
 
 PARTS = ("config", "data", "model")
 # The folder of the package `kerasdist`.
@@ -89,19 +89,30 @@ def find(recipe: str | os.PathLike[str]) -> Place:
         return _with_data(path, text)
     if text in known:
         return Place(known[text], text)
-    raise KerasdistError(
-        f"Received the recipe {text!r}. Expected a folder with config.py, data.py and model.py, "
-        f"a run's config.json, a folder with one folder of {described()} per class, a table such "
-        f"as people.csv, or one of the bundled recipes: {', '.join(known) or 'none'}."
-        f"{closest(path.name, [*known, *_folders_beside(path)])} Check the name."
+    raise _nothing_there(text, path, known)
+
+
+def _nothing_there(text: str, path: Path, known: Mapping[str, Path]) -> KerasdistError:
+    """The error for what is neither a path that exists nor a name that is known."""
+    is_file = path.suffix.lower() in {suffix for kind in KINDS for suffix in kind.suffixes}
+    is_path = is_file or "/" in text or os.sep in text
+    said = f"The file or folder {text!r} does not exist." if is_path else ""
+    guess = closest(path.name, [*({} if is_file else known), *_beside(path, files=is_file)])
+    return KerasdistError(
+        f"{said or f'Received the recipe {text!r}.'} Expected a folder with config.py, data.py and "
+        f"model.py, a run's config.json, a folder with one folder of {described()} per class, a "
+        f"table such as people.csv, or one of the bundled recipes: {', '.join(known) or 'none'}."
+        f"{guess} Check the name."
     )
 
 
-def _folders_beside(path: Path) -> list[str]:
+def _beside(path: Path, *, files: bool) -> list[str]:
+    """The names of the folders beside a path, or of the files."""
     try:
-        return sorted(each.name for each in path.absolute().parent.iterdir() if each.is_dir())
+        there = sorted(path.absolute().parent.iterdir())
     except OSError:  # It does not exist, or may not be read.
         return []
+    return [each.name for each in there if (each.is_file() if files else each.is_dir())]
 
 
 def _of_run(recipe: str | os.PathLike[str], saved: Mapping[str, Any]) -> Place:

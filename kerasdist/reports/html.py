@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from kerasdist.phases.text import decimal
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series, plot
 
 # Marks a file as written by kerasdist, which may overwrite it.
@@ -76,7 +77,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return decimal(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {text_of(item)}" for name, item in value.items()) or "–"
     if isinstance(value, (list, tuple)):

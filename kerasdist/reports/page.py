@@ -91,7 +91,7 @@ def _large(run: Run, name: str, kind: str) -> str:
     about = f"best: {said(name, best.value)} in epoch {best.epoch:,}" if best else ""
     return (
         f'<div class="tile{kind}"><span>{escape(in_words(name))}</span>'
-        f"<b>{escape(said(name, run.final.get(name)))}</b><small>{escape(about)}</small></div>"
+        f"<b>{escape(said(name, run.last(name)))}</b><small>{escape(about)}</small></div>"
     )
 
 
@@ -209,6 +209,9 @@ def _commands(run: Run) -> str:
         again = f"kerasdist fit {config} --run-dir {path}"
         if run.status != "finished":
             lines["Continue this run:"] = again
+        elif run.result.get("stopped"):  # More epochs would train nothing.
+            purpose = "Train on from its weights, as a new run (this one stopped early):"
+            lines[purpose] = f"kerasdist fit {config} --init-from {path}"
         elif run.options.get("steps") is not None:
             lines["Train for longer:"] = f"{again} --steps {2 * run.num_steps}"
         elif run.num_epochs is not None:

@@ -68,8 +68,13 @@ class Axis:
         """Round values within the axis, at most about `count` of them."""
         if self.is_log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            every = max(1, math.ceil((last - first + 1) / count))
-            return [10.0**power for power in range(first, last + 1, every)]
+            if last > first:
+                every = max(1, math.ceil((last - first + 1) / count))
+                return [10.0**power for power in range(first, last + 1, every)]
+            powers = [10.0**power for power in range(first - 1, last + 2)]
+            finer = [power * factor for power in powers for factor in (1, 2, 5)]
+            if len(found := [tick for tick in finer if self.low <= tick <= self.high]) > 2:
+                return found
         raw = (self.high - self.low) / count
         unit = 10 ** math.floor(math.log10(raw))
         step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999)
@@ -146,8 +151,10 @@ def frame(
     parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
     parts.append(
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" class="end name">{escape(x_label)}'
-        f"{' · logarithmic' if up.is_log else ''}</text>"
+        f"{' · logarithmic' if across.is_log else ''}</text>"
     )
+    if up.is_log:
+        parts.append(f'<text x="{LEFT + 6}" y="{TOP + 8}" class="name">logarithmic</text>')
     return "".join([*parts, content, "</svg>"])
 
 

@@ -152,7 +152,8 @@ def _settings(facts: StudyFacts, rows: Sequence[TrialRow]) -> list[str]:
             series.append(Series(title, points, colour, is_dots=True))
         values = [x for each in series for x, _ in each.points]
         if len(set(values)) > 1:
-            is_log = min(values) > 0 and max(values) / min(values) > _WIDE
+            is_log = facts.space.get(name, "").endswith(":log")  # As it was searched.
+            is_log = min(values) > 0 and (is_log or max(values) / min(values) > _WIDE)
             plots.append(html.curves(f"{facts.monitor} by {name}", series, name, is_x_log=is_log))
     return plots
 

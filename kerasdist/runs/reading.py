@@ -132,6 +132,11 @@ class Run:
         """The name of the metric that people look at first."""
         return headline({**dict.fromkeys(self.metric_names), **self.final})
 
+    def last(self, name: str) -> float | None:
+        """The final value of a metric, or the newest: not every epoch has a validation."""
+        logged = (finite(line.get(name)) for line in reversed(self.epochs) if name in line)
+        return self.final[name] if name in self.final else next(logged, None)
+
     def best(self, name: str) -> Best | None:
         """The best value of a metric over the epochs; the first of equal values."""
         return metrics_log.best(self.epochs, name)

@@ -20,6 +20,7 @@ from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.checkpoints.inherited import choose_seed, choose_shards
 from kerasdist.runs.file_names import CHECKPOINTS
 from kerasdist.training import arguments
+from kerasdist.training.best.monitor import check_monitor
 from kerasdist.training.checked_data import CheckedData, DataChecker
 from kerasdist.training.jit import Jit, decide
 from kerasdist.training.model_source import built, fresh_seed
@@ -82,6 +83,8 @@ def prepare(
     if data.verdict.whole is not None:
         checker = replace(checker, whole_batch_loss=True)
     validation = checker.to_validate(options.data, options.plan, batch_size=size)
+    if options.keeping.is_kept:
+        check_monitor(model, options.keeping.monitor, is_validated=validation is not None)
     if source.load_initial is not None and placement.is_chief and not _has_checkpoint(options):
         source.load_initial(model)
     if source.init_from is not None and placement.is_chief:  # The other workers get its weights.

@@ -206,7 +206,7 @@ def _finish(
         return
     history.ema_weights = engine.ema_weights() if options.step.ema else None
     history.profile = watch.profile.split
-    run.finish(engine.model, loop.result(), history.ema_weights)
+    run.finish(engine.model, {**loop.result(), **hooks.why_stopped()}, history.ema_weights)
     if isinstance(run, KeptRun) and options.watching.tells_end:
         result = json.loads((run.path / RESULT).read_text())
         lines = announcements.ending(

@@ -104,6 +104,26 @@ def test_patience_stops_early(command, tiny):
     assert Path("runs/tiny/0001/best.keras").exists()
     again = command("fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 2)
     assert "is finished" in again.out
+    longer = command(
+        *("fit", "runs/tiny/0001", "--run-dir", "runs/tiny/0001", "--learning-rate", 0.0),
+        *("--epochs", 12, "--patience", 2),
+    )
+    assert longer.code == 0
+    assert told in longer.out
+    for done_ in (done, longer):
+        assert "new run   kerasdist fit runs/tiny/0001 --init-from runs/tiny/0001" in done_.out
+        assert "continue  " not in done_.out
+    report = Path("runs/tiny/0001/report.html").read_text()
+    assert "--epochs 6" not in report
+    assert "--init-from runs/tiny/0001" in report
+
+
+def test_a_finished_run_that_stopped_early_is_not_said_to_continue(command, tiny):
+    again = ("fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 1)
+    command(*again)
+    line = command(*again).lines[-1]
+    assert "stopped early: val_loss has not improved for 1 epoch" in line
+    assert "more --epochs" not in line
 
 
 def test_patience_does_not_stop_what_gets_better(command, tiny):

@@ -53,6 +53,18 @@ def test_near_the_lowest_loss_a_third_of_its_rate_is_suggested():
     assert "a third of" in reason
 
 
+def test_easy_data_that_low_rates_learn_slowly_has_no_low_suggestion():
+    """Of the drawn photos of `kerasdist new`: most of the loss falls at rates that are too low."""
+    known = {1e-7: 2.5, 2e-5: 2.5, 1.4e-4: 1.77, 9e-4: 0.36, 6e-3: 0.26, 0.04: 0.017, 0.24: 1e-3}
+    known |= {1.6: 0.05, 3.3: 2.0}
+    rates = RATES[RATES < 3.3]
+    losses = np.interp(np.log(rates), np.log(list(known)), list(known.values()))
+    found, reason = suggest(rates, losses)
+    assert 0.001 < found < 0.01
+    assert reason.startswith("a tenth of 0.0")
+    assert reason.endswith(", where the loss is nearly lowest, then rises")
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_nothing_is_suggested_where_the_loss_does_not_fall(noise):
     random = np.random.default_rng(1)

@@ -141,6 +141,11 @@ def test_a_mistake_is_told(argv, message, tmp_path, monkeypatch):
     assert message in str(error.value)
 
 
+def test_the_command_that_lists_the_options_can_be_pasted():
+    with pytest.raises(KerasdistError, match=r" `kerasdist run --help` lists the options\.$"):
+        script_arguments.parse_run(["--device", "2", "x.py"])
+
+
 def test_words_after_the_script_are_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()

@@ -40,8 +40,20 @@ def test_a_path_wins_over_a_bundled_recipe_and_says_so(photos, capsys):
 def test_a_mistyped_folder_is_guessed(photos):
     with pytest.raises(KerasdistError, match=r"recipe 'photo'\..*Did you mean 'photos'"):
         places.find("photo")
-    with pytest.raises(KerasdistError, match=r"'nowhere/photos'.* Check the name"):
-        places.find("nowhere/photos")
+
+
+@pytest.mark.parametrize("name", ["nope.csv", "nope.PNG", "nowhere/photos", "photo/"])
+def test_a_path_of_nothing_is_said_not_to_exist(name, photos):
+    with pytest.raises(KerasdistError) as error:
+        places.find(name)
+    assert str(error.value).startswith(f"The file or folder {name!r} does not exist. Expected ")
+
+
+def test_a_file_with_a_similar_name_is_guessed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.csv").write_text("a,b")
+    with pytest.raises(KerasdistError, match=r"Did you mean 'people\.csv'\?"):
+        places.find("poeple.csv")
 
 
 def test_a_folder_of_something_else_leaves_the_name_to_the_recipe(tmp_path, monkeypatch):

@@ -42,6 +42,42 @@ def test_a_wide_range_has_a_logarithmic_scale():
     assert "logarithmic" not in plots.plot([plots.Series("a", [(0, 1.0), (1, 9.0)])], label="a")
 
 
+def labels(svg):
+    """What is written at the x axis, and what at the y axis besides its ticks."""
+    found = dict(re.findall(r'class="(end name|name)">([^<]*)<', svg))
+    return found.get("end name"), found.get("name")
+
+
+def test_the_axis_that_is_logarithmic_says_so():
+    steep = [(1, 1.0), (2, 100.0), (2000, 10000.0)]
+    flat = [(1, 1.0), (2, 2.0), (2000, 3.0)]
+    drawn = {
+        (points is steep, is_x_log): labels(
+            plots.plot([plots.Series("a", points)], label="a", is_x_log=is_x_log)
+        )
+        for points in (steep, flat)
+        for is_x_log in (True, False)
+    }
+    assert drawn == {
+        (True, False): ("step", "logarithmic"),
+        (False, True): ("step · logarithmic", None),
+        (True, True): ("step · logarithmic", "logarithmic"),
+        (False, False): ("step", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1e-4, 1e-1, [1e-4, 1e-3, 1e-2, 1e-1]),
+        (0.03, 0.7, [0.05, 0.1, 0.2, 0.5]),
+        (0.021, 0.048, [0.025, 0.03, 0.035, 0.04, 0.045]),
+    ],
+)
+def test_a_logarithmic_axis_has_ticks_also_between_powers_of_ten(low, high, ticks):
+    assert plots.Axis(low, high, begin=0, end=1, is_log=True).ticks(6) == pytest.approx(ticks)
+
+
 def test_a_value_that_is_not_finite_is_a_gap():
     points = [(0, 1.0), (1, 2.0), (2, None), (3, 2.0), (4, 1.0)]
     svg = plots.plot([plots.Series("a", points)], label="a")

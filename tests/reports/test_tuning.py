@@ -1,5 +1,10 @@
 """The page of a study."""
 
+import dataclasses
+import re
+
+import pytest
+
 from kerasdist.reports import tuning
 from kerasdist.reports.tuning import StudyFacts, TrialRow
 
@@ -41,3 +46,18 @@ def test_a_study_that_has_just_begun_has_a_page():
     page = tuning.render(FACTS, [row(1, "running", None, rate=0.1)])
     assert "No trial has finished yet" in page
     assert 'class="badge unfinished"' in page
+
+
+def test_trials_are_counted_in_whole_numbers():
+    page = tuning.render(FACTS, ROWS[:3])
+    history = page[page.index('id="History"' if 'id="History"' in page else 'id="history"') :]
+    ticks = re.findall(r'class="middle">([^<]*)<', history[: history.index("</section>")])
+    assert ticks == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("space", "is_log"), [("0.1:1", False), ("0.1:1:log", True)])
+def test_a_setting_searched_by_its_logarithm_has_such_an_axis(space, is_log):
+    facts = dataclasses.replace(FACTS, space={"rate": space})
+    rows = [row(n, "finished", n / 10, rate=n / 10) for n in (1, 2, 3)]
+    page = tuning.render(facts, rows)
+    assert ("rate · logarithmic" in page) == is_log

@@ -33,7 +33,7 @@ class Worker:
 
     def __init__(self, request: dict[str, Any], measurement: Measurement):
         self.measurement = measurement
-        self.examples = 0.0  # per round
+        self.examples_per_step = 0.0
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until `close`
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerasdist.cli.bench.worker"],
@@ -137,7 +137,7 @@ def measure(
         with phase("measuring", run["rounds"] * len(workers)) as measuring:
             for _ in range(run["rounds"]):
                 for worker in workers:
-                    _measure(worker)
+                    measure_round(worker)
                     measuring.advance()
         with phase("reading the profiles"):
             for worker in workers:
@@ -158,16 +158,16 @@ def _prepare(worker: Worker, run: dict[str, Any]) -> None:
     worker.measurement.first_step = trial["first_step"]
     steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
     worker.ask({"steps": steps, "rounds": run["rounds"]})
-    worker.examples = steps * trial["examples_per_step"]
+    worker.examples_per_step = trial["examples_per_step"]
     worker.answer()  # The first round compiles, and is not counted.
 
 
-def _measure(worker: Worker) -> None:
-    """One round."""
+def measure_round(worker: Worker) -> None:
+    """One round. It counts as the steps that it had, which need not be those that were planned."""
     worker.ask({"go": True})
     took = worker.answer()
     measured = worker.measurement
-    measured.rates.append(worker.examples / took["seconds"])
+    measured.rates.append(took["steps"] * worker.examples_per_step / took["seconds"])
     measured.memory = max(measured.memory, took["memory"])
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import resource
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 # Before TensorFlow is imported: nobody reads its messages.
@@ -22,70 +20,36 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import tensorflow as tf
 
+from kerasdist.cli.bench.rounds import CountedSteps, Rounds, Say, Timed, Trial
 from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
+from kerasdist.data.forms.tensor_stream import TensorStream
 from kerasdist.data.preparation import preparation
 from kerasdist.data.streams import Stream, open_stream
 from kerasdist.devices import gpus, visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
+from kerasdist.devices.placement import place
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.models.fields import read
-from kerasdist.training import api
+from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.options import (
+    DataSource,
+    ModelSource,
+    RunOptions,
+    StepOptions,
+    TrainingOptions,
+    WatchOptions,
+)
 from kerasdist.training.progress.profile import Split
+from kerasdist.training.session import train
 
 # The trial, which measures about how long a step takes.
 TRIAL_STEPS, TRIAL_ROUNDS = 5, 4
-# The options that concern one training step, for `kerasdist.fit`.
-STEP_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in ("steps", "ema"))
-
-# Sends an answer to the process that asked.
-Say = Callable[[dict[str, Any]], None]
-# Keras's logs of an epoch.
-Logs = dict[str, Any] | None
-
-
-class Rounds(keras.callbacks.Callback):
-    """Makes each epoch a round: waits before it, and afterwards says how long it took."""
-
-    def __init__(self, wait: Callable[[], bool], say: Say):
-        super().__init__()
-        self._wait, self._say = wait, say
-        self._began = 0.0
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        if epoch and not self._wait():  # The first epoch compiles, and starts at once.
-            self.model.stop_training = True
-        self._began = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        took = time.perf_counter() - self._began
-        self._say({"round": epoch, "seconds": took, "memory": peak_memory()})
-
-
-class Trial(keras.callbacks.Callback):
-    """Measures the time until the end of the first step, and about the time per later step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._times = [time.perf_counter()]
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._times.append(time.perf_counter())
-
-    @property
-    def seconds_per_step(self) -> float:
-        took = [after - before for before, after in itertools.pairwise(self._times)]
-        return min(took[1:]) / TRIAL_STEPS
-
-    @property
-    def first_step(self) -> float:
-        whole = self._times[1] - self._times[0]
-        return whole - (TRIAL_STEPS - 1) * self.seconds_per_step
-
-
-def peak_memory() -> int:
-    """The peak memory of this process, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# The options that concern the data, and those that concern one training step.
+DATA_OPTIONS = ("batch_size", "allow_nan")
+STEP_OPTIONS = tuple(
+    name for name in FIT_OPTIONS if name not in ("steps", "ema", "precision", *DATA_OPTIONS)
+)
 
 
 class Trainer:
@@ -95,27 +59,47 @@ class Trainer:
         parsed, _ = parse_bench(request["argv"])
         self._job = Job(parsed)
         self._runner, self._names = request["runner"], request["names"]
-        self._arguments = {name: parsed.run[name] for name in STEP_OPTIONS}
-        self._arguments["batch_size"] = request["batch_size"] or self._arguments["batch_size"]
+        self._options = dict(parsed.run)
+        self._options["batch_size"] = request["batch_size"] or self._options["batch_size"]
         self._augment = None if self._job.recipe is None else self._job.recipe.build_augment()
 
     def run(
         self,
         steps_per_epoch: int,
         epochs: int,
-        callback: keras.callbacks.Callback,
+        callback: Timed,
         profile: str | None,
     ) -> Split | None:
-        """Trains, and returns the parts of a step if it was traced."""
-        train = self._by_keras if self._runner == "keras" else self._by_kerasdist
-        return train(steps_per_epoch, epochs, callback, profile)
+        """Trains, and returns the parts of a step if it was traced.
+
+        An epoch has all its steps, also if the data has fewer: the data is repeated.
+        """
+        if self._runner == "keras":
+            self._by_keras(steps_per_epoch, epochs, callback)
+            return None
+        return self._by_kerasdist(steps_per_epoch, epochs, callback, profile)
+
+    def _chosen(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self._options[name] for name in names}
 
     def _stream(self) -> Stream:
         return open_stream(
             self._job.build_data("train"),
-            batch_size=self._arguments["batch_size"],
-            seed=self._arguments["seed"],
+            batch_size=self._options["batch_size"],
+            seed=self._options["seed"],
         )
+
+    def _repeated(self) -> tf.data.Dataset | None:
+        """The batches without an end, as Keras gets them, so that no round waits for a new pass.
+
+        None where kerasdist has its own way: it slices arrays, and asks Python for batches.
+        """
+        stream = self._stream()
+        has_rows = self._augment is None and stream.rows(0, 0) is not None
+        if has_rows or not isinstance(stream, TensorStream):
+            stream.close()
+            return None
+        return repeated(stream)
 
     def examples_per_step(self) -> float:
         """The average over a pass, whose last batch may be smaller; else the first batch's."""
@@ -129,26 +113,28 @@ class Trainer:
             stream.close()
 
     def _by_kerasdist(
-        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
+        self, steps: int, epochs: int, callback: Timed, profile: str | None
     ) -> Split | None:
-        history = api.fit(
-            self._job.build_model,
-            self._job.build_data("train"),
-            devices=self._names,
-            augment=self._augment,
-            epochs=epochs,
-            steps_per_epoch=steps,
+        counted = CountedSteps()
+        callback.count = lambda: counted.done
+        data = self._job.build_data("train")
+        read = self._chosen(DATA_OPTIONS)
+        repeated = self._repeated()
+        if repeated is not None:
+            data, read["batch_size"] = repeated, None
+        options = TrainingOptions(
+            source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
+            data=DataSource.checked(data, augment=self._augment, **read),
+            plan=Plan.checked(epochs=epochs, steps=None, steps_per_epoch=steps, repeats=True),
+            step=StepOptions.checked(**self._chosen(STEP_OPTIONS)),
+            keeping=RunOptions.checked(),
+            watching=WatchOptions.checked(counted, run_dir=None, profile=profile or False),
             callbacks=[callback],
-            progress=False,
-            profile=profile or False,
-            **self._arguments,
         )
-        split: Split | None = history.profile
+        split: Split | None = train(options, place(self._names)).profile
         return split
 
-    def _by_keras(
-        self, steps: int, epochs: int, callback: keras.callbacks.Callback, profile: str | None
-    ) -> None:
+    def _by_keras(self, steps: int, epochs: int, callback: Timed) -> None:
         strategy = tf.distribute.get_strategy()
         if len(self._names) > 1:
             strategy = tf.distribute.MirroredStrategy(self._names)
@@ -156,13 +142,37 @@ class Trainer:
             model = self._job.build_model()
             ensure_compiled(model)
             fitted = as_keras_takes_it(model)
-        stream, seed = self._stream(), self._arguments["seed"]
+        stream, seed = self._stream(), self._options["seed"]
         prepare = preparation(
             model, stream, labels=(), name="data", augment=self._augment, seed=seed
         )
-        dataset = prepare(stream.open(0, 0), 0, 0).repeat()
+        dataset = prepare(repeated(stream), 0, 0)
         dataset = dataset.map(lambda *batch: _for_keras(model, *batch)).prefetch(tf.data.AUTOTUNE)
-        fitted.fit(dataset, epochs=epochs, steps_per_epoch=steps, callbacks=[callback], verbose=0)
+        callback.count = lambda: int(keras.ops.convert_to_numpy(fitted.optimizer.iterations))
+        fitted.fit(
+            dataset,
+            epochs=epochs,
+            steps_per_epoch=steps,
+            callbacks=[callback],
+            shuffle=False,  # It would warn.
+            verbose=0,
+        )
+
+
+def repeated(stream: Stream) -> tf.data.Dataset:
+    """The batches of a stream, pass after pass."""
+    if isinstance(stream, TensorStream):
+        return stream.open(0, 0).repeat()
+
+    def passes() -> Iterator[Any]:
+        for number in itertools.count():  # Python's batches of a pass can be read only once.
+            batches = iter(stream.open(number, 0))
+            first = next(batches, None)
+            if first is None:
+                return
+            yield from itertools.chain([first], batches)
+
+    return tf.data.Dataset.from_generator(passes, output_signature=stream.element_spec)
 
 
 class OneArgument(keras.Model):

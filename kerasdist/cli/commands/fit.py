@@ -24,6 +24,7 @@ from kerasdist.recipes import extras
 from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
+from kerasdist.runs.catalog import read_object
 from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
@@ -203,9 +204,10 @@ class _Fit:
         if self._placement is not None:
             (is_finished,) = self._placement.of_chief(is_finished)
         if is_finished and folder is not None:
+            stopped = read_object(folder.path / RESULT).get("stopped")
+            more = f"it stopped early: {stopped}" if stopped else "more --epochs continue it"
             self._reporter.say(
-                f"run {folder.path} is finished; --no-resume starts a new run, more --epochs "
-                "continue it"
+                f"run {folder.path} is finished; --no-resume starts a new run, {more}"
             )
             self._reporter.event("finished", run=str(folder.path))
         return bool(is_finished)
@@ -223,10 +225,8 @@ class _Fit:
         with _report_at_the_end(self._reporter, path), worker.alone():
             self._look_at_examples(path, history, result["steps"])
         self._reporter.event("end", run=str(path), **result)
-        stopped = self._early_stopping and run_callbacks.described(self._early_stopping)
-        lines = [stopped] if stopped else []
         monitor, width = self._options["monitor"], self._reporter.width
-        lines += announcements.ending(path, result, monitor=monitor, width=width)
+        lines = announcements.ending(path, result, monitor=monitor, width=width)
         self._reporter.say("\n".join(lines))
 
     def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:

@@ -17,6 +17,7 @@ from kerasdist.model_files.loading import load
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.phases.phase import Phase, phase
+from kerasdist.phases.text import decimal
 from kerasdist.recipes import extras
 from kerasdist.recipes.own_data.listing import files_below
 from kerasdist.recipes.recipe import Recipe
@@ -30,6 +31,8 @@ FILES_AT_ONCE = 128
 ROWS_AT_ONCE = 1024
 # Of an example with more output values, only the shape is printed.
 MOST_VALUES = 10
+# Of a printed number. --json prints all of them.
+DIGITS = 6
 
 
 def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
@@ -71,7 +74,7 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
         if options["json"]:
             print(as_json({**label, **_fields(values, best)}))
         elif not options["quiet"]:
-            print(f"{label['file']}{_place(label)}: {_text(values, best)}")
+            print(f"{label['file']}{_place(label)}: {text_of(values, best)}")
     return 0
 
 
@@ -223,13 +226,14 @@ def _kind(guess: Guess) -> str:
     return "probability" if guess.is_probability else "score"
 
 
-def _text(values: Any, best: list[Guess] | None) -> str:
+def text_of(values: Any, best: list[Guess] | None) -> str:
     if best is not None:
         if not best[0].is_probability:
-            return ", ".join(f"{g.name} (score {g.score:.4g})" for g in best)
+            return ", ".join(f"{g.name} (score {decimal(g.score)})" for g in best)
         return ", ".join(f"{g.name} {g.score:.1%}" for g in best)
     leaves = keras.tree.flatten(values)
     if sum(np.size(leaf) for leaf in leaves) > MOST_VALUES:
         shapes = ", ".join(str(np.shape(leaf)) for leaf in leaves)
         return f"values with the shape {shapes}; --json prints them"
-    return ", ".join(f"{value:.4g}" for leaf in leaves for value in np.ravel(leaf).tolist())
+    found = (value for leaf in leaves for value in np.ravel(leaf).tolist())
+    return ", ".join(decimal(value, DIGITS) for value in found)

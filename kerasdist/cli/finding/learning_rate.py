@@ -41,10 +41,11 @@ def find(options: FitOptions, argv: Sequence[str]) -> int:
     if found.suggestion is not None and flag is not None:
         line = command(with_values(argv, {flag: f"{found.suggestion:g}"}))
     page = found.save(FOLDER / f"{title}.html", title=title, command=line)
+    now = current(options)
     if run["json"]:
-        print(as_json({**_fields(found), "plot": str(page), "command": line}))
+        print(as_json({**_fields(found), "current": now, "plot": str(page), "command": line}))
     else:
-        _tell(found, page, line, show)
+        _tell(found, now, page, line, show)
     return 0
 
 
@@ -53,6 +54,14 @@ def flag_of(options: FitOptions) -> str | None:
     if "learning_rate" in options.settings:
         return "--learning-rate"
     return "--model.learning-rate" if "learning_rate" in options.model_arguments else None
+
+
+def current(options: FitOptions) -> float | None:
+    """The learning rate that the command would train with; None if no setting says."""
+    value = {**options.model_arguments, **options.settings}.get("learning_rate")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value)
 
 
 def _fields(found: LearningRates) -> dict[str, Any]:
@@ -67,11 +76,16 @@ def _fields(found: LearningRates) -> dict[str, Any]:
     }
 
 
-def _tell(found: LearningRates, page: Path, line: str | None, show: _Progress) -> None:
+def _tell(
+    found: LearningRates, now: float | None, page: Path, line: str | None, show: _Progress
+) -> None:
     show.say("\n".join(["", *sketch(found), ""]))
     show.say(f"ended       after {len(found.rates)} steps: {found.ended}")
     suggestion = "none" if found.suggestion is None else f"{found.suggestion:g}"
     show.say(f"suggestion  {suggestion}\nbecause     {found.reason}")
+    if now is not None:
+        hint = "; the test knows only the first steps: compare both" * (found.suggestion != now)
+        show.say(f"now         {now:g}{hint}")
     show.say(f"plot        {page}")
     if line is not None:
         show.say(f"train       {line}")

@@ -18,6 +18,7 @@ from kerasdist.cli.tune.jobs import Jobs
 from kerasdist.cli.tune.space import Value
 from kerasdist.cli.tune.study import FOLDER, OUTCOME, SETTINGS, Study
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.text import decimal
 from kerasdist.reports import tuning
 from kerasdist.reports.tuning import StudyFacts, TrialRow
 from kerasdist.runs.atomic import as_json, write_text
@@ -117,7 +118,7 @@ class _Shown:
         """A trial started or ended."""
         with self._guard:
             about = ", ".join(f"{name} {as_text(v)}" for name, v in settings.items())
-            found = "" if value is None else f", {self._study.monitor} {value:.4g}"
+            found = "" if value is None else f", {self._study.monitor} {decimal(value)}"
             of = self._run["trials"]
             self._say(f"trial {number}/{of} {outcome}{found} ({about})")
             run = str(self._study.run_of(number - 1))
@@ -191,7 +192,7 @@ class _Shown:
             table.add_column(column, justify="right")
         ranked = tuning.ranked(rows, is_higher_better=self._study.is_higher_better)
         for row in ranked[:_SHOWN]:
-            cells = [str(row.number), f"{row.value:.4g}", str(row.epochs)]
+            cells = [str(row.number), decimal(row.value or 0.0), str(row.epochs)]
             cells += [as_text(row.settings.get(name)) for name in names]
             table.add_row(*cells, row.outcome)
         Console().print(table)

@@ -23,7 +23,7 @@ _COLUMNS = (
     ("run", "name", "name"),
     ("status", "status", ""),
     ("progress", "", ""),
-    ("metric", "value", ""),
+    ("last value", "value", ""),
     ("curve", "", "wide"),
     ("examples/s", "", "wide"),
     ("devices", "", "wide"),
@@ -100,10 +100,10 @@ def _started(watched: Watched) -> tuple[str, str]:
 
 def _rank(watched: Watched) -> tuple[bool, bool, str, float]:
     run, name = watched.run, watched.run.headline
-    best = run.best(name) if name else None
-    if name is None or best is None:
+    value = run.last(name) if name else None
+    if name is None or value is None:
         return run.is_synthetic, True, "", 0.0
-    return run.is_synthetic, False, name, -best.value if is_higher_better(name) else best.value
+    return run.is_synthetic, False, name, -value if is_higher_better(name) else value
 
 
 def _head(title: str, key: str, kind: str, sort: str, words: str) -> str:
@@ -157,12 +157,13 @@ def progress(watched: Watched) -> str:
 
 
 def _value(run: Run) -> str:
+    """The headline as the run's report has it: of the trained model, not of the best epoch."""
     name = run.headline
-    best = run.best(name) if name else None
-    if name is None or best is None:
+    value = run.last(name) if name else None
+    if name is None or value is None:
         return "–"
     return (
-        f"<b>{escape(page.said(name, best.value))}</b>"
+        f"<b>{escape(page.said(name, value))}</b>"
         f'<small class="soft">{escape(in_words(name))}</small>'
     )
 

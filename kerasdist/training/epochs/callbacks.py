@@ -13,6 +13,7 @@ import numpy as np
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.atomic import write_text
+from kerasdist.training.epochs import early_stop
 
 # What Keras's own callbacks remember between epochs. Other attributes are settings.
 _STATE: dict[type, tuple[str, ...]] = {
@@ -101,6 +102,10 @@ class Hooks:
     @property
     def stop(self) -> bool:
         return bool(self._engine.model.stop_training)
+
+    def why_stopped(self) -> dict[str, str]:
+        """For result.json: what stopped the training. Empty if nothing did."""
+        return {"stopped": early_stop.reason(self._callbacks)} if self.stop else {}
 
     @contextlib.contextmanager
     def _visible(self) -> Iterator[None]:

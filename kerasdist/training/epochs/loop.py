@@ -235,8 +235,8 @@ class Loop:
             self._feed.open(self._feed.epoch + 1)
             if wanted is None:
                 return True
-            if self.at.in_epoch == 0 and not stream.has_empty_epochs:
-                return False  # The pass ended exactly with the last epoch.
+            if self._plan.repeats or (self.at.in_epoch == 0 and not stream.has_empty_epochs):
+                return False  # Or the pass ended exactly with the last epoch.
         self._ran_out = stream.is_one_shot
         is_short = wanted is not None or self._plan.steps is not None
         is_short |= self._ran_out and not self._plan.is_done(self.at.epoch + 1, self.at.step)

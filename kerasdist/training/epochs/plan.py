@@ -18,7 +18,8 @@ class Plan:
 
     As in Keras, `epochs` is the epoch to end with, counted from 0, also after an `initial_epoch`.
     `steps`, if given, decides instead of `epochs`. `num_batches` is the length of one pass over the
-    data, if it is known.
+    data, if it is known. With `repeats`, an epoch that has more steps than its data continues with
+    the next pass. Otherwise it ends there, as in Keras.
 
     Example:
         >>> plan = Plan(epochs=2, steps_per_epoch=10).over(num_batches=25)
@@ -32,6 +33,7 @@ class Plan:
     num_batches: int | None = None
     max_epochs: int | None = None
     initial_epoch: int = 0
+    repeats: bool = False
 
     @classmethod
     def checked(
@@ -41,6 +43,7 @@ class Plan:
         steps: int | None,
         steps_per_epoch: int | None,
         initial_epoch: int = 0,
+        repeats: bool = False,
     ) -> Plan:
         """Checks the numbers, and applies the limits of `keras.config`."""
         arguments.check_counts(epochs=epochs, steps=steps, steps_per_epoch=steps_per_epoch)
@@ -51,6 +54,7 @@ class Plan:
             arguments.capped_steps("steps_per_epoch", steps_per_epoch),
             max_epochs=keras.config.max_epochs(),
             initial_epoch=initial_epoch,
+            repeats=repeats,
         )
 
     @property

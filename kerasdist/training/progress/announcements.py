@@ -133,6 +133,8 @@ def ending(
     lines = aligned(facts | following)
     first = len(lines) - len(following)
     lines[first:] = [_broken(line, width) for line in lines[first:]]
+    if result.get("stopped"):
+        lines.insert(0, f"stopped early: {result['stopped']}")
     if result.get("saved") == "weights":
         lines.append(
             f"{FINAL} holds only the weights, for `load_weights`: Keras cannot save the model's "
@@ -143,18 +145,22 @@ def ending(
 
 def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
     config = read_config(run) or {}
+    # A run that stopped early stays stopped: with more epochs, it would train none of them.
+    is_stopped = bool(result.get("stopped"))
     if "recipe" not in config and "model" not in config:  # Started by `kerasdist.fit`.
-        return {
-            "evaluate": f"kerasdist.evaluate({str(run)!r}, data)",
-            "continue": f"kerasdist.fit(..., run_dir={str(run)!r}, epochs={2 * result['epochs']})",
-        }
+        evaluate = {"evaluate": f"kerasdist.evaluate({str(run)!r}, data)"}
+        if is_stopped:
+            again = f"kerasdist.fit(..., run_dir='another folder', init_from={str(run)!r})"
+            return evaluate | {"new run": again}
+        more = f"kerasdist.fit(..., run_dir={str(run)!r}, epochs={2 * result['epochs']})"
+        return evaluate | {"continue": more}
     steps = (config.get("options") or {}).get("steps")
     more = f"--steps {2 * result['steps']}" if steps else f"--epochs {2 * result['epochs']}"
     place = shlex.quote(str(run))
-    return {
-        "evaluate": f"kerasdist evaluate {place}",
-        "continue": f"kerasdist fit {place} --run-dir {place} {more}",
-    }
+    evaluate = {"evaluate": f"kerasdist evaluate {place}"}
+    if is_stopped:
+        return evaluate | {"new run": f"kerasdist fit {place} --init-from {place}"}
+    return evaluate | {"continue": f"kerasdist fit {place} --run-dir {place} {more}"}
 
 
 def _broken(line: str, width: int | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerasdist.phases.text import GAP, bar, duration
+from kerasdist.phases.text import GAP, bar, decimal, duration
 from kerasdist.training.progress.meter import Reading
 
 # Rates and the time left are computed from this many recent seconds.
@@ -33,7 +33,7 @@ def number(value: Any) -> str:
     """`0.1235`, `[0.5, 1]`."""
     if np.ndim(value):
         return f"[{', '.join(number(item) for item in value)}]"
-    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+    return decimal(float(value)) if isinstance(value, (float, np.floating)) else str(value)
 
 
 def rate_text(examples_per_second: float) -> str:

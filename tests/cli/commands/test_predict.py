@@ -230,7 +230,7 @@ def test_a_regression_of_a_notebook_prints_values(command, tmp_path, regression)
     assert (done.code, done.err) == (0, "")
     assert [o["values"] for o in done.objects] == [pytest.approx(row) for row in expected.tolist()]
     line = command("predict", "run", "x.npy", "--which", "last").lines[1]
-    assert line == "x.npy [1]: " + ", ".join(f"{value:.4g}" for value in expected[1])
+    assert line == "x.npy [1]: " + ", ".join(f"{value:.6g}" for value in expected[1])
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ def test_find_lr_shows_a_plot_and_the_command_and_keeps_no_run(tiny, command):
     rate = line.split()[1]
     assert 0.005 < float(rate) < 1  # It diverges from about 1 on.
     assert f"kerasdist fit tiny --devices 2 --epochs 3 --learning-rate {rate}" in done.out
+    (now,) = [line for line in done.lines if line.startswith("now")]
+    assert now.split()[1].rstrip(";") == "0.1"
     assert Path("find-lr/tiny.html").is_file()
     assert not Path("runs").exists()
 

@@ -15,9 +15,11 @@ import urllib.request
 import pytest
 
 from kerasdist.errors import KerasdistError
+from kerasdist.reports import page as report
 from kerasdist.reports.board import run_table, server
 from kerasdist.reports.board.server import Board
 from kerasdist.reports.live import write_report
+from kerasdist.runs import reading
 from kerasdist.runs.lock import RunLock
 from tests import run_folders
 
@@ -406,3 +408,26 @@ def test_wrong_arguments_are_refused(command, tmp_path, arguments, message):
     done = command("board", *arguments)
     assert done.code == 2
     assert message in done.err
+
+
+def test_the_value_in_the_list_is_that_of_the_saved_model(served, tmp_path):
+    """Not the best epoch's: the report, `kerasdist runs` and `evaluate` say the last one."""
+    logged = list(run_folders.lines(3))
+    logged[-3]["val_accuracy"] = 0.999  # The best epoch is before the last one.
+    folder = run_folders.finished(tmp_path / "runs/x/0007")
+    text = "".join(f"{json.dumps(line)}\n" for line in logged)
+    (folder / "metrics.jsonl").write_text(text)
+    last = reading.read(folder).final["val_accuracy"]
+    page = served.get("/").text
+    assert f"<b>{last:.1%}</b>" in page
+    assert "<b>99.9%</b>" not in page
+    assert ">last value</a>" in page
+
+
+def test_between_two_validations_the_value_is_that_of_the_last_one(served, tmp_path):
+    logged = list(run_folders.lines(3))
+    del logged[-1]["val_accuracy"], logged[-1]["val_loss"]
+    folder = run_folders.write(tmp_path / "runs/x/0008", logged=logged)
+    before = [line for line in logged if line["kind"] == "epoch"][-2]["val_accuracy"]
+    assert f"<b>{before:.1%}</b>" in served.get("/").text
+    assert f"<b>{before:.1%}</b>" in report.render(reading.read(folder))

@@ -757,6 +757,21 @@ def test_metrics_of_weights_that_a_callback_replaced_are_not_called_final(tmp_pa
     ]
 
 
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        ({"recipe": "mine"}, "kerasdist fit {run} --init-from {run}"),
+        ({"seed": 0}, "kerasdist.fit(..., run_dir='another folder', init_from={run!r})"),
+    ],
+)
+def test_a_run_that_stopped_early_is_not_continued_in_its_folder(tmp_path, config, command):
+    run = a_run(tmp_path / "run", config)
+    lines = announcements.ending(run, {**RESULT, "stopped": "val_loss has not improved"})
+    assert lines[0] == "stopped early: val_loss has not improved"
+    assert lines[-1] == f"new run   {command.format(run=str(run))}"
+    assert not any(line.startswith("continue") for line in lines)
+
+
 def test_a_run_of_steps_goes_on_by_steps(tmp_path):
     run = a_run(tmp_path / "run", {"recipe": "mine", "options": {"steps": 1200}})
     assert announcements.ending(run, RESULT)[-1].endswith("--steps 2400")
