@@ -103,6 +103,10 @@ class Hooks:
     def stop(self) -> bool:
         return bool(self._engine.model.stop_training)
 
+    def stop_again(self) -> None:
+        """For a run that had been stopped, after `restore`: stops if the callbacks still would."""
+        self._engine.model.stop_training = early_stop.still_holds(self._callbacks)
+
     def why_stopped(self) -> dict[str, str]:
         """For result.json: what stopped the training. Empty if nothing did."""
         return {"stopped": early_stop.reason(self._callbacks)} if self.stop else {}

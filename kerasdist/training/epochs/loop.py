@@ -78,7 +78,8 @@ class Loop:
             self._hooks.restore(saved.arrays)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
-            model.stop_training = saved.meta["stopped"]
+            if saved.meta["stopped"]:
+                self._hooks.stop_again()
         if taken is not None:
             self._hooks.history.history = taken.history
             self._hooks.history.epoch = taken.epochs
