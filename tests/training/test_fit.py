@@ -323,13 +323,23 @@ def test_a_run_folder_holds_configuration_metrics_model_and_result(tmp_path):
     assert found["loss"] == pytest.approx(result["val_loss"], rel=1e-5)
 
 
+class WithOwnStep(keras.Sequential):
+    """Nobody knows before the first epoch what such a model logs."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
 def test_an_error_after_the_start_is_a_failed_run(regression, tmp_path):
     """The command line exits with 1 for it, keeps the folder, and says why in result.json."""
-    model = keras.Sequential([keras.layers.Dense(2)])
+    model = WithOwnStep([keras.layers.Dense(2)])
     model.compile("sgd", "mse")
     options = {"run_dir": tmp_path / "run", "monitor": "val_los", "progress": False}
     with pytest.raises(RunFailedError, match="Expected one of loss"):
         kerasdist.fit(model, regression, batch_size=8, **options)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == "failed"
+    assert "val_los" in result["error"]
 
 
 @pytest.mark.parametrize("sync", [False, True])
