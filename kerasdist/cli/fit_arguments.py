@@ -105,6 +105,7 @@ def _overview() -> str:
         "  a folder with config.py, data.py and model.py",
         "  a run's folder or its config.json: trains the same again",
         f"  a folder with one folder of {described()} per class (docs/your-own-data.md)",
+        "  a table: a .csv, .tsv or .parquet file (docs/your-own-tables.md)",
         "  a recipe that comes with kerasdist:",
         *(f"    {name}: {recipes.summary(path)}" for name, path in places.bundled().items()),
         f"  nothing, with {_CLASSES}",

@@ -26,7 +26,8 @@ usage: kerasdist COMMAND ...
 Train Keras models on several devices, with the same maths on any number of them.
 
 commands:
-  fit RECIPE           train; also a folder of your images or WAV files, one folder per class;
+  fit RECIPE           train; also a folder of your images, WAV files or texts, one folder per
+                       class, or a table (people.csv --target survived);
                        or --model FILE.py:Class --data FILE.py:Class
   run SCRIPT.py        run a Keras script as it is, on several devices
   launch ... fit ...   train on several workers (--workers 2, or --hosts a:2222,b:2222 --index 0);
@@ -36,7 +37,7 @@ commands:
   export RUN           write the model for other programs: Keras, TensorFlow, LiteRT, ONNX
   runs [DIR]           list runs; `runs RUN RUN` compares them, --html writes a page
   board [DIR]          a live page about all runs, in the browser of this machine
-  new NAME             write a recipe to start from (--template image or audio, --from FOLDER)
+  new NAME             write a recipe to start from (--from FOLDER or TABLE, or --template)
   tune RECIPE          search settings over many trials (--trials 20 --search units=16:128)
   verify RECIPE        check that several devices compute the same as one (--counts 1,2,4)
   bench RECIPE         measure how fast several devices train, and what slows them down
