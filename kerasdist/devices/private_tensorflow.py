@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2, trackable_object_graph_pb2
 from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
@@ -66,6 +66,27 @@ def uses_onednn() -> bool:
 def is_op_determinism_enabled() -> bool:
     """Whether TensorFlow was told to use deterministic operations only."""
     return config.is_op_determinism_enabled()
+
+
+@contextlib.contextmanager
+def without_memory_optimizer() -> Iterator[None]:
+    """Switches off the part of Grappler that orders operations by their memory.
+
+    It turns a large `AddN` into additions in order of arrival (TF 2.21).
+    `tf.config.optimizer.set_experimental_options` has no name for it.
+    """
+    own = context.context()
+    before = own._config
+    changed = config_pb2.ConfigProto()
+    if before is not None:
+        changed.CopyFrom(before)
+    off = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+    changed.graph_options.rewrite_options.memory_optimization = off
+    own._config, own._thread_local_data.function_call_options = changed, None
+    try:
+        yield
+    finally:
+        own._config, own._thread_local_data.function_call_options = before, None
 
 
 def silence_retracing_warning(function: Any) -> None:

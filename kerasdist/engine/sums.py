@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
+from kerasdist.devices import private_tensorflow
 from kerasdist.engine.compiled.random_seeds import Host
 from kerasdist.engine.shards import Number
 
@@ -277,6 +278,7 @@ _REWRITES = (
     "auto_mixed_precision",
     "auto_mixed_precision_mkl",
     "auto_mixed_precision_onednn_bfloat16",
+    "use_plugin_optimizers",
 )
 
 
@@ -297,6 +299,7 @@ def fixed_graphs(deterministic: bool, is_gpu: bool) -> Iterator[None]:
     before = options.get_experimental_options()
     options.set_experimental_options(dict.fromkeys(_REWRITES, False))
     try:
-        yield
+        with private_tensorflow.without_memory_optimizer():
+            yield
     finally:
         options.set_experimental_options({name: before.get(name) for name in _REWRITES})

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.devices.ports import free_ports
@@ -14,6 +16,8 @@ from tests.devices.real_workers import environment, finish
 STARTED = """
 from kerasdist.devices import private_tensorflow
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
 print(private_tensorflow.has_started())
 tf.config.list_logical_devices()
 print(private_tensorflow.has_started())
@@ -112,6 +116,8 @@ def test_collected_nodes_name_their_devices():
 WORKER = """
 import os, sys, time
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
 from kerasdist.devices import private_tensorflow
 
 index, hosts = int(sys.argv[1]), sys.argv[2].split(",")
@@ -174,6 +180,8 @@ def test_a_process_without_a_cluster_owns_all_devices():
 DETERMINISM = """
 from kerasdist.devices import private_tensorflow
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
 print(private_tensorflow.is_op_determinism_enabled())
 tf.config.experimental.enable_op_determinism()
 print(private_tensorflow.is_op_determinism_enabled())
@@ -239,3 +247,15 @@ def test_the_names_in_an_object_graph(tmp_path):
     assert names["variable/.ATTRIBUTES/VARIABLE_VALUE"] == "conv1/kernel"
     with pytest.raises(ValueError, match="Error parsing"):
         private_tensorflow.names_in_object_graph(content[:-3])
+
+
+def test_the_memory_optimizer_is_off_within_the_block_only():
+    def memory_optimization():
+        options = context.context().function_call_options.config_proto_serialized
+        found = config_pb2.ConfigProto.FromString(options)
+        return found.graph_options.rewrite_options.memory_optimization
+
+    before = memory_optimization()
+    with private_tensorflow.without_memory_optimizer():
+        assert memory_optimization() == rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+    assert memory_optimization() == before != rewriter_config_pb2.RewriterConfig.NO_MEM_OPT

@@ -215,3 +215,21 @@ def test_what_grappler_fuses_in_one_graph_alone_has_the_same_bits(precision):
     data = (IMAGES.reshape(43, -1), LABELS)
     results = {digest(swish, data, n, 4, precision=precision) for n in (1, 2, 4)}
     assert len(results) == 1
+
+
+def triplets(size):
+    """Three branches share a weight: its gradient is a sum of three."""
+    shared = keras.layers.Dense(size, use_bias=False)
+    whole = keras.Input((3, size))
+    branches = [shared(whole[:, i]) for i in range(3)]
+    model = keras.Model(whole, keras.layers.Dense(1)(keras.layers.Concatenate()(branches)))
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+def test_gradients_of_a_large_shared_weight_are_added_in_a_fixed_order():
+    """Above 80% of 256 MB, Grappler's memory optimizer added them in the order of arrival."""
+    x = np.random.default_rng(0).normal(size=(8, 3, 4096)).astype("float32")
+    data = (x, x[:, 0, :1])
+    found = {digest(lambda: triplets(4096), data, count, None) for count in (1, 2, 1, 2)}
+    assert len(found) == 1
