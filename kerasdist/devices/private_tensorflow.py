@@ -33,6 +33,9 @@ RANDOM_NAMES = {
     "random_shuffle": "shuffle",
 }
 
+# A graph that may use tensors from outside of it, and lists them as `captures`.
+FunctionGraph = tf.__internal__.FuncGraph
+
 
 def has_started() -> bool:
     """Whether TensorFlow has started in this process. Its devices are fixed from then on."""

@@ -170,8 +170,9 @@ class InPlaceUpdate:
         gradients = clip(totals.gradients, chosen.clip_norm)
         with pure.InPlace(stored, given, self.fused) as scope:
             pure.run_optimizer(chosen.inner, roles, gradients, is_inner=chosen.is_wrapped)
-            for key in given:  # The optimizer does not write it if there is no gradient.
-                scope.write(stored[key], scope.state_mapping[key])
+            for key in given:
+                if not scope.is_written(key):  # It has no gradient.
+                    scope.write(stored[key], scope.state_mapping[key])
             if chosen.ema is not None:
                 self._average(scope, start, chosen.ema)
             if chosen.counters.scale_and_count is not None:

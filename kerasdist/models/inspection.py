@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -98,9 +98,12 @@ def inspect_own(
 
     On several shards it also compares the step on the first batch with the step on parts of it.
     """
+    return compared_own(trace_own(model, method, spec), model, first_batch, shards)
+
+
+def trace_own(model: keras.Model, method: str, spec: Batch) -> Findings:
+    """The part of `inspect_own` that needs no batch."""
     plan = plan_step(model, method, spec)
-    if shards > 1:
-        plan = with_verdict(model, plan, first_batch())
     # Any of them: a step may draw what it likes.
     drawn = () if method == "train_step" else pure.parts(model).seeds
     return Findings(
@@ -109,6 +112,15 @@ def inspect_own(
         synchronizes=plan.synchronizes,
         drawn=drawn,
     )
+
+
+def compared_own(
+    findings: Findings, model: keras.Model, first_batch: Callable[[], Batch], shards: int
+) -> Findings:
+    """The part of `inspect_own` that needs a batch."""
+    if shards == 1 or findings.own_step is None:
+        return findings
+    return replace(findings, own_step=with_verdict(model, findings.own_step, first_batch()))
 
 
 def build_for_prediction(model: keras.Model, spec: Batch | None) -> Findings:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from kerasdist.models import pure
 from kerasdist.models.additive_loss import find_inexact
 from kerasdist.models.fields import Batch
 from kerasdist.models.inspection import Findings
+from kerasdist.models.memory.fingerprint import Same
+from kerasdist.models.memory.kept import remembered
 from kerasdist.models.state_rules import find_rules
 from kerasdist.models.whole_batch.mixed_rows import refuse_mixed_rows
 from kerasdist.models.whole_batch.separation import Separation, separate
@@ -25,10 +24,12 @@ class Verdict:
 
     `rules` has the rule of each state variable by its id, where the first batch shows one. `whole`
     says how to compute the loss if it needs the whole batch; None if it adds up over shards.
+    `is_final` is False if something could not be compared: another batch may show it.
     """
 
     rules: Mapping[int, str]
     whole: Separation | None = None
+    is_final: bool = True
 
 
 def verdict(
@@ -51,15 +52,25 @@ def verdict(
     if shards == 1 or not (needs_check or whole):
         return Verdict({})
     batch = first_batch()
+    return remembered(
+        model,
+        "verdicts",
+        (training, whole, *_kind(findings, batch)),
+        lambda: _find(model, batch, findings, shards, training=training, whole=whole),
+        is_final=lambda found: found.is_final,
+    )
+
+
+def _find(
+    model: keras.Model,
+    batch: Batch,
+    findings: Findings,
+    shards: int,
+    *,
+    training: bool,
+    whole: bool | None,
+) -> Verdict:
     own = findings.own_state
-    kinds = (findings.has_own_loss_terms, findings.has_own_calls, findings.has_targets)
-    of_data = (*kinds, _kind(model, batch))
-    key = (training, whole, *of_data)
-    memory = _memory(model)
-    remembered = memory.get(key)
-    if remembered is not None and remembered.is_of(model, own):
-        rules = dict(zip(map(id, own), remembered.rules, strict=True))
-        return Verdict(rules, remembered.whole)
     has_loss, separation = True, None
     if whole:
         separation = separate(model, batch, training=training)
@@ -74,70 +85,15 @@ def verdict(
     if findings.has_own_calls and separation is None:
         refuse_mixed_rows(model, batch, training=training, targets=targets)
     rules = find_rules(model, batch, own, training=training, targets=targets, with_loss=with_loss)
-    # Not remembered if something could not be compared: another batch may show it.
-    if has_loss and len(rules) == len(own):
-        memory[key] = _Verdict.of(model, own, rules, separation)
-    return Verdict(rules, separation)
+    return Verdict(rules, separation, is_final=has_loss and len(rules) == len(own))
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    """The rules of a model's state, and how its loss is computed.
+def _kind(findings: Findings, batch: Batch) -> tuple[Hashable, ...]:
+    """What the verdict depends on besides the model: findings, and the shapes of the batch."""
 
-    It holds weak references only. They do not keep the model alive, and unlike an id they are never
-    mistaken for a new object.
-    """
-
-    compilation: tuple[Callable[[], Any], ...]
-    own_state: tuple[Callable[[], Any], ...]
-    rules: tuple[str, ...]
-    whole: Separation | None
-
-    @classmethod
-    def of(
-        cls,
-        model: keras.Model,
-        own_state: Sequence[keras.Variable],
-        rules: Mapping[int, str],
-        whole: Separation | None,
-    ) -> Self:
-        return cls(
-            tuple(_reference(made) for made in pure.compilation(model)),
-            tuple(weakref.ref(v) for v in own_state),
-            tuple(rules[id(v)] for v in own_state),
-            whole,
-        )
-
-    def is_of(self, model: keras.Model, own_state: Sequence[keras.Variable]) -> bool:
-        references = (*self.compilation, *self.own_state)
-        now = (*pure.compilation(model), *own_state)
-        return len(references) == len(now) and all(
-            reference() is thing for reference, thing in zip(references, now, strict=True)
-        )
-
-
-def _reference(thing: Any) -> Callable[[], Any]:
-    return (lambda: None) if thing is None else weakref.ref(thing)
-
-
-_SET_BY_LOOPS = {"stop_training", "stop_evaluating", "stop_predicting"}
-_VERDICTS: weakref.WeakKeyDictionary[Any, dict[Any, _Verdict]] = weakref.WeakKeyDictionary()
-
-
-def _memory(model: keras.Model) -> dict[Any, _Verdict]:
-    return {} if type(model).__hash__ is None else _VERDICTS.setdefault(model, {})
-
-
-def _kind(model: keras.Model, batch: Batch) -> str:
-    """Shapes and dtypes of the batch, and the settings of the model, its layers and losses."""
-
-    def spec(leaf: Any) -> tuple[Any, str]:
+    def spec(leaf: object) -> tuple[object, str]:
         return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))
 
-    def settings(thing: Any) -> dict[str, Any]:
-        plain = bool | int | float | str
-        pairs = getattr(thing, "__dict__", {}).items()
-        return {k: v for k, v in pairs if isinstance(v, plain) and k not in _SET_BY_LOOPS}
-
-    things = [model, *pure.all_layers(model), *tf.nest.flatten(getattr(model, "loss", None))]
-    return repr((tf.nest.map_structure(spec, batch), [settings(thing) for thing in things]))
+    kinds = (findings.has_own_loss_terms, findings.has_own_calls, findings.has_targets)
+    own = tuple(Same(variable) for variable in findings.own_state)
+    return *kinds, own, repr(tf.nest.map_structure(spec, batch))

@@ -38,10 +38,15 @@ _KIND = "single batches"
 
 @dataclass
 class _Compiled:
-    """An engine for batches of one structure, and the queue that feeds it."""
+    """An engine for batches of one structure, and the queue that feeds it.
+
+    `for_any_size` is False if it was made for a single row: that does not show whether the model
+    can be computed on parts of a batch.
+    """
 
     engine: Engine
     queue: BatchQueue | None
+    for_any_size: bool
 
 
 def batch_of(x: Any, y: Any, sample_weight: Any) -> Any:
@@ -145,7 +150,9 @@ class SingleBatches:
             if kind != "predict":
                 ensure_compiled(model)
             spec = spec_of(batch)
-            compiled = kept(model).take(_KIND, self._key(model, spec, kind))
+            compiled = kept(model).take(_KIND, (self._key(model, spec, kind), True))
+            if compiled is None and _is_one_row(batch):
+                compiled = kept(model).take(_KIND, (self._key(model, spec, kind), False))
             if compiled is None:
                 compiled = self._make(model, batch, spec, kind)
             else:
@@ -157,7 +164,8 @@ class SingleBatches:
                 raise translate(error) or error from None
             # Not after an error: a batch may be left in its queue. Making the engine may have built
             # the model, which is part of the key.
-            for old in kept(model).give(_KIND, self._key(model, spec, kind), compiled):
+            key = (self._key(model, spec, kind), compiled.for_any_size)
+            for old in kept(model).give(_KIND, key, compiled):
                 old.engine.close()
 
     def _key(self, model: keras.Model, spec: Any, kind: str) -> Any:
@@ -190,8 +198,9 @@ class SingleBatches:
                 raise
             found, placement, shards = Verdict({}), placement.alone(), 1
         engine = Engine(model, placement, self._settings(model, kind, shards, findings, found))
+        for_any_size = not (_is_one_row(batch) and _needs_rows(findings))
         if kind == "predict":
-            return _Compiled(engine, None)
+            return _Compiled(engine, None, for_any_size)
         return _Compiled(
             engine,
             BatchQueue(
@@ -202,6 +211,7 @@ class SingleBatches:
                 share=placement.share(shards),
                 needs_whole=findings.gather_metrics or found.whole is not None,
             ),
+            for_any_size,
         )
 
     def _synchronizes(self, findings: Findings) -> bool:
@@ -266,3 +276,17 @@ class SingleBatches:
             synchronizes_all=options.sync_batch_norm,
             own_steps=own,
         )
+
+
+def _is_one_row(batch: Any) -> bool:
+    return all(leaf.shape[:1] == (1,) for leaf in tf.nest.flatten(batch))
+
+
+def _needs_rows(findings: Findings) -> bool:
+    """Whether only a batch shows how the model is computed on parts of it."""
+    return bool(
+        findings.own_step is not None
+        or findings.has_own_calls
+        or findings.has_own_loss_terms
+        or findings.own_state
+    )

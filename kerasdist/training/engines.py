@@ -19,14 +19,18 @@ _KIND = "engines"
 
 
 @contextlib.contextmanager
-def engine_for(model: keras.Model, placement: Placement, settings: Settings) -> Iterator[Engine]:
+def engine_for(
+    model: keras.Model, placement: Placement, settings: Settings, *, must_be_new: bool = False
+) -> Iterator[Engine]:
     """The engine for a built model, its devices and settings, with the model's newest values.
 
     It is a new one if anything changed that the compiled functions depend on. After an error it is
-    not used again. Workers make new engines: all of them would have to decide alike.
+    not used again. Workers make new engines: all of them would have to decide alike. An engine
+    `must_be_new` where TensorFlow tells what it compiles (`log_placement`).
     """
     key = (fingerprint(model), placement.names, _settings_key(settings))
-    found = None if placement.workers is not None else kept(model).take(_KIND, key)
+    is_kept = placement.workers is None and not must_be_new
+    found = kept(model).take(_KIND, key) if is_kept else None
     if found is not None and _depends_on_seed(found, settings):
         found = None
     if found is None:

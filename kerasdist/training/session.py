@@ -70,7 +70,10 @@ def _train_stage(
         stack.callback(watch.close)
         stack.enter_context(sums.fixed_graphs(options.step.deterministic, placement.is_gpu))
         settings = preparation.settings(options, prepared)
-        engine = stack.enter_context(engine_for(prepared.model, prepared.placement, settings))
+        is_logged = options.watching.log_placement
+        engine = stack.enter_context(
+            engine_for(prepared.model, prepared.placement, settings, must_be_new=is_logged)
+        )
         plan = options.plan.over(prepared.data.stream.num_batches)
         hooks = Hooks(
             engine,

@@ -259,3 +259,12 @@ def test_the_memory_optimizer_is_off_within_the_block_only():
     with private_tensorflow.without_memory_optimizer():
         assert memory_optimization() == rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
     assert memory_optimization() == before != rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+
+
+def test_a_graph_lists_the_tensors_that_it_takes_from_outside():
+    graph, outside = private_tensorflow.FunctionGraph("test"), tf.constant(1.0)
+    with graph.as_default():
+        tf.constant(2.0) + 3.0
+        assert not graph.captures
+        tf.constant(2.0) + outside
+    assert graph.captures[0][0] is outside

@@ -8,7 +8,8 @@ import pytest
 
 import kerasdist
 from kerasdist.errors import InexactLossError
-from kerasdist.models import probe, verdicts
+from kerasdist.models import probe
+from kerasdist.models.memory.kept import kept
 from tests.models.sharded_models import (
     LAYERS,
     State,
@@ -85,7 +86,7 @@ def test_other_data_and_another_loss_are_checked_again(evaluations):
 def test_a_remembered_model_is_not_kept_alive():
     model = counting()
     fit(model)
-    assert model in verdicts._VERDICTS
+    assert kept(model)._things["verdicts"]
     known = weakref.ref(model)
     del model
     keras.backend.clear_session()

@@ -31,12 +31,17 @@ def inspected(
 def inspected_own(
     model: keras.Model, method: str, spec: Batch, first_batch: Callable[[], Batch], shards: int
 ) -> Findings:
-    """`inspection.inspect_own`, remembered."""
+    """`inspection.inspect_own`, remembered. Nothing can be compared on one row: another batch may
+    show more."""
+    findings = remembered(
+        model, f"trace of {method}", repr(spec), lambda: inspection.trace_own(model, method, spec)
+    )
     return remembered(
         model,
         f"findings of {method}",
         (repr(spec), shards),
-        lambda: inspection.inspect_own(model, method, spec, first_batch, shards),
+        lambda: inspection.compared_own(findings, model, first_batch, shards),
+        is_final=lambda found: found.own_step is not None and found.own_step.is_compared,
     )
 
 

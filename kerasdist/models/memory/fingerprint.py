@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasdist.devices import private_tensorflow
 from kerasdist.models import pure
 
-# What `fit` and `evaluate` set at every call, and what a forward pass leaves behind.
+# What `fit` and `evaluate` set at every call, and what a forward pass or an update leaves behind.
 _SET_BY_CALLS = {
     "history",
     "stop_training",
@@ -24,7 +24,10 @@ _SET_BY_CALLS = {
     "_losses",
     "_loss_ids",
     "_called",
+    "_exclude_from_weight_decay_cache",
 }
+# Ours, and TensorFlow's lists of the other attributes.
+_NO_SETTINGS = ("kerasdist_", "_self_")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # Longer or deeper structures are compared as objects: they are data, not settings.
 _MOST_ITEMS, _MOST_LEVELS = 64, 3
@@ -106,7 +109,7 @@ def _settings(thing: Any) -> tuple[Any, ...]:
     pairs = [
         (name, _value(value, 1))
         for name, value in values.items()
-        if name not in _SET_BY_CALLS and not name.startswith("kerasdist_")
+        if name not in _SET_BY_CALLS and not name.startswith(_NO_SETTINGS)
     ]
     return (Same(getattr(type(thing), "call", None)), *pairs)
 

@@ -46,7 +46,8 @@ class Kept:
 
     def drop_if_compiled_again(self, model: keras.Model) -> None:
         """Frees what an earlier `compile` led to."""
-        now = tuple(map(Same, pure.compilation(model)))
+        made = (*pure.compilation(model), pure.mark_of_compilation(model))
+        now = tuple(map(Same, made))
         if now != self._compilation:
             self._things.clear()
             self._compilation = now
@@ -63,12 +64,22 @@ def kept(model: keras.Model) -> Kept:
     return found
 
 
-def remembered(model: keras.Model, kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
-    """What `make` returns, or what it returned earlier for the same unchanged model and `key`."""
+def remembered(
+    model: keras.Model,
+    kind: str,
+    key: Hashable,
+    make: Callable[[], Made],
+    *,
+    is_final: Callable[[Made], bool] = lambda made: True,
+) -> Made:
+    """What `make` returns, or what it returned earlier for the same unchanged model and `key`.
+
+    What is not `is_final` is made again the next time.
+    """
     store = kept(model)
     found = store.take(kind, (fingerprint(model), key))
     made: Made = make() if found is None else found
-    # Making it may have built the model.
-    store = kept(model)
-    store.give(kind, (fingerprint(model), key), made)
+    if is_final(made):
+        # Making it may have built the model.
+        kept(model).give(kind, (fingerprint(model), key), made)
     return made

@@ -31,13 +31,15 @@ def with_verdict(model: keras.Model, plan: StepPlan, batch: Batch) -> StepPlan:
     sizes = {int(count_rows(leaf)) for leaf in tf.nest.flatten(batch) if leaf is not None}
     if len(sizes) > 1:
         reason = f"the fields of a batch have different numbers of examples ({sorted(sizes)})"
-        return replace(plan, must_be_whole=reason)
+        return replace(plan, must_be_whole=reason, is_compared=True)
+    if sizes == {1}:
+        return plan  # Another batch may show one.
     try:
         reason = _Comparison(model, plan, batch).difference()
     except Exception as error:  # noqa: BLE001 - whatever the step needs, it has it on whole batches
         told = keras_reason(error) or type(error).__name__
         reason = f"it cannot run on a part of a batch ({told})"
-    return replace(plan, must_be_whole=reason)
+    return replace(plan, must_be_whole=reason, is_compared=True)
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,6 @@ class _Comparison:
     def difference(self) -> str:
         """What differs between the whole and its parts; "" if nothing does."""
         count = self._count
-        if count < 2:
-            return ""
         middle = self._sizes[0]
         for _ in range(2):
             whole = self._run(0, count)

@@ -33,6 +33,7 @@ class StepPlan:
         random_operations: Names of the operations that draw from a random state in TensorFlow.
         synchronizes: Whether a layer asks for the statistics of all replicas.
         must_be_whole: Why the step cannot be cut into shards; "" if it can.
+        is_compared: Whether a batch was compared with parts of it to tell that.
     """
 
     method: str
@@ -48,6 +49,7 @@ class StepPlan:
     random_operations: tuple[str, ...] = ()
     synchronizes: bool = False
     must_be_whole: str = ""
+    is_compared: bool = False
 
     @property
     def leaves(self) -> list[tf.TensorSpec]:

@@ -46,13 +46,15 @@ def preprocesses(model: keras.Model, method: str) -> bool:
 
 
 def compilation(model: keras.Model) -> tuple[Any, Any]:
-    """What `compile` made: `(loss, optimizer)`, or Nones for a model that is not compiled.
-
-    Each `compile` makes a new loss object.
-    """
+    """What `compile` made: `(loss, optimizer)`, or Nones for a model that is not compiled."""
     if not model.compiled:
         return None, None
     return model._compile_loss, model.optimizer
+
+
+def mark_of_compilation(model: keras.Model) -> Any:
+    """An object that each `compile` makes anew, also one without a loss; None before the first."""
+    return model._loss_tracker if model.compiled else None
 
 
 def in_order(model: keras.Model, logs: dict[str, Any]) -> Any:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from kerasdist.devices import private_tensorflow
+
 # A variable with at least so many numbers is large. To compile a formula takes about 0.1 s for each
 # size of a variable, so it must pay.
 LARGE = 2**18
@@ -77,8 +79,12 @@ class Fused:
         """
         if not is_fusible(optimizer, variable):
             return False
-        rate = tf.convert_to_tensor(learning_rate)
+        # A number has all its digits, also for variables in float64.
+        dtype = variable.dtype if isinstance(learning_rate, float) else None
+        rate = tf.convert_to_tensor(learning_rate, dtype)
         formula = _formula(optimizer, gradient, variable, rate)
+        if formula is None:
+            return False
         arrays = [scope.stored(v) for v in formula.arrays]
         numbers = [scope.get_current_value(v) for v in formula.numbers]
         if any(
@@ -129,10 +135,15 @@ def _formula(
     gradient: tf.Tensor,
     variable: keras.Variable,
     rate: tf.Tensor,
-) -> _Formula:
-    """Runs the update on placeholders, to see what it reads."""
+) -> _Formula | None:
+    """Runs the update on placeholders, to see what it reads.
+
+    None if it also reads a tensor that is neither a variable nor a number, such as a `beta_1` that
+    is a tensor: only the caller's graph has it.
+    """
     seen: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
-    with tf.Graph().as_default() as graph:
+    graph = private_tensorflow.FunctionGraph("formula")
+    with graph.as_default():
 
         def value_of(variable: keras.Variable) -> tf.Tensor:
             if id(variable) not in seen:
@@ -144,6 +155,8 @@ def _formula(
         of_rate = tf.compat.v1.placeholder(rate.dtype, rate.shape)
         with _Values(value_of) as scope:
             optimizer.update_step(of_gradient, variable, of_rate)
+    if graph.captures:
+        return None
     read = [variable for variable, _ in seen.values()]
     numbers = [v for v in read if not v.shape]
     arrays = [v for v in read if v.shape]

@@ -62,6 +62,9 @@ class InPlace(keras.StatelessScope):
         is_there = id(variable) in self._written or id(variable) not in self._given
         return self._stored.get(id(variable)) if is_there else None
 
+    def is_written(self, key: int) -> bool:
+        return key in self._written
+
     def has_written(self, variable: keras.Variable) -> None:
         """Forgets the value of a variable that was written without this scope."""
         self._written.add(id(variable))

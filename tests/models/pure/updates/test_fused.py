@@ -159,3 +159,36 @@ def test_what_is_stored_elsewhere_is_left_alone():
         optimizer.apply([tf.ones((600, 600))], [variable])
     np.testing.assert_array_equal(elsewhere, np.full((600, 600), 2.5))
     np.testing.assert_array_equal(variable.numpy(), np.ones((600, 600)))
+
+
+def test_a_formula_that_reads_a_tensor_is_left_to_keras(compiled):
+    """Keras takes a constant tensor for `beta_1`."""
+
+    def trained(fit, **options):
+        model = _model("Adam")
+        model.compile(optimizers.Adam(0.01, beta_1=tf.constant(0.8)), "mse", jit_compile=False)
+        fit(model, *_data(), batch_size=8, verbose=0, **options)
+        return model.get_weights()
+
+    for mine, keras_s in zip(trained(kerasdist.fit), trained(keras.Model.fit), strict=True):
+        assert (np.abs(mine - keras_s) > 1e-5).mean() < 2e-3
+    assert not compiled
+
+
+def test_a_large_weight_that_call_assigns_is_decayed(compiled):
+    """`SpectralNormalization` writes the kernel in `call`, and the optimizer writes it twice."""
+
+    def trained(fit, **options):
+        keras.utils.set_random_seed(1)
+        inner = keras.layers.Dense(512, activation="tanh")
+        model = keras.Sequential(
+            [keras.Input((512,)), keras.layers.SpectralNormalization(inner), keras.layers.Dense(1)]
+        )
+        model.compile(optimizers.AdamW(1e-3, weight_decay=0.01), "mse", jit_compile=False)
+        x = np.random.default_rng(0).normal(size=(16, 512)).astype("float32")
+        fit(model, x, x[:, :1], batch_size=8, epochs=2, shuffle=False, verbose=0, **options)
+        return model.get_weights()
+
+    for mine, keras_s in zip(trained(kerasdist.fit), trained(keras.Model.fit), strict=True):
+        assert (np.abs(mine - keras_s) > 1e-4).mean() < 5e-3
+    assert compiled
