@@ -1,4 +1,4 @@
-"""What is kept of a model does not outlive what it was found on, and a later batch may show more."""
+"""What is kept of a model follows its changes, and one row decides nothing for later batches."""
 
 import keras
 import numpy as np
