@@ -62,6 +62,31 @@ def test_lora_trains_small_matrices_only():
     assert trained == {"lora_kernel_a", "lora_kernel_b", "bias"}
 
 
+@pytest.mark.parametrize("rank", [2, None])
+def test_lora_starts_from_the_weights_that_keras_downloads(rank, monkeypatch):
+    """With LoRA the backbone has more weights than what is downloaded."""
+    kind, downloaded = keras.applications.MobileNetV3Small, []
+
+    def without_network(*, weights, **options):
+        network = kind(weights=None, **options)
+        downloaded.extend([network] if weights == "imagenet" else [])
+        return network
+
+    monkeypatch.setattr(keras.applications, "MobileNetV3Small", without_network)
+    mine = recipe(weights="imagenet", lora=rank)
+    model = mine.build_model()
+    mine.load_initial(model)
+    backbone = model.get_layer("backbone")
+    (expected,) = downloaded
+    values = {v.path.removeprefix("backbone/"): v.numpy() for v in backbone.weights}
+    for variable in expected.weights:
+        np.testing.assert_array_equal(values[variable.path], variable.numpy())
+    if rank is not None:
+        names = [path for path in values if path.endswith("lora_kernel_a")]
+        assert len(names) > 20
+        assert all(values[name].any() for name in names)
+
+
 def test_frozen_to_the_end_has_one_stage(weights):
     mine = recipe(weights=weights, freeze="all")
     assert mine.build_stages() == []
