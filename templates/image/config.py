@@ -12,6 +12,10 @@ DRAWN_CLASSES = ("bar", "disc", "ring")
 NUM_DRAWN = {"train": 600, "validation": 200}
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 400
+# If a run is trained again with other values of these, all is learnt from the data anew.
+LEARN_ANEW = ("image_size", "backbone")
+# With other values of these, the classes of the run stay, and its data is counted again.
+LEARN_KEEPING = ("data_dir", "validation_split", "split_seed", "skip_bad", "freeze", "epochs")
 
 
 @dataclass(frozen=True)
