@@ -174,6 +174,25 @@ def test_the_splits_are_sources_for_fit(tmp_path):
     }
 
 
+@pytest.mark.parametrize(("highest", "levels"), [(4095, "16 of 256"), (255, "1 of 256")])
+def test_few_gray_levels_of_16_bits_are_said(tmp_path, highest, levels):
+    """As of a microscope with 12 bits."""
+    random = np.random.default_rng(0)
+    for i in range(20):
+        gray = random.integers(0, highest + 1, (12, 12)).astype(np.uint16)
+        gray[0, 0] = highest
+        path = tmp_path / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(gray).save(path)
+    careful = kerasdist.ImageFolder(tmp_path).describe()["careful"]
+    assert careful.startswith(f"images of 16 bits with values up to {highest:,}: the upper 8 bits")
+    assert f"{levels} gray levels" in careful
+    assert careful.endswith(f"multiplied by {65535 // highest}")
+    for path in tmp_path.glob("*/*.png"):  # All levels are used.
+        Image.fromarray(np.full((12, 12), 60_000, np.uint16)).save(path)
+    assert "careful" not in kerasdist.ImageFolder(tmp_path).describe()
+
+
 def test_photos_may_be_swapped_unless_a_class_names_a_side(tmp_path):
     assert not kerasdist.ImageFolder(write_images(tmp_path / "png", 2)).flips
     photos = write_images(tmp_path / "jpg", 2, (".jpg",))
