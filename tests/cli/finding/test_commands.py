@@ -12,8 +12,10 @@ import tensorflow as tf
 from kerasdist.cli.finding import batch_size, learning_rate
 from kerasdist.cli.finding.batch_size import Trials
 from kerasdist.cli.finding.trial import serve
+from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
+from kerasdist.finders.batch_search import Trial
 from tests.classifier_recipe import write
 from tests.own_data import write_images
 
@@ -85,6 +87,27 @@ def test_a_process_that_takes_too_much_memory_is_stopped(monkeypatch):
     monkeypatch.setattr(host_memory, "free", lambda: 200 * 2**20)
     trial = Trials(["r"]).attempt(8)
     assert (trial.fits, trial.note) == (False, "needs more than 0.16 GB of memory")
+
+
+def test_trials_have_the_epochs_of_the_command(tmp_path, monkeypatch, capsys):
+    """With smaller batches the recipe would choose fewer, and then nothing would be unfrozen."""
+    monkeypatch.chdir(write_images(tmp_path / "photos", 30).parent)
+    argv = ["photos", "--backbone", "mobilenet_v3_small", "--weights", "x", "--freeze", "50"]
+    argv += ["--find-batch-size"]
+    epochs = []
+
+    def attempt(self, size):
+        self.about = {"title": "photos", "devices": ["CPU:0"], "is_gpu": False}
+        asked = parse_fit([*self._argv, "--batch-size", str(size)])
+        epochs.append(asked.settings["epochs"])
+        # The smallest is the fastest.
+        return Trial(size, fits=size < 32, examples_per_second=100.0, seconds_per_step=1, memory=1)
+
+    monkeypatch.setattr(Trials, "attempt", attempt)
+    assert batch_size.find(parse_fit(argv), argv) == 0
+    assert {*epochs} == {60}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train")]
+    assert line.endswith("--freeze 50 --batch-size 8 --epochs 60")
 
 
 LOADS = """
