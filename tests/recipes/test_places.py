@@ -58,6 +58,23 @@ def test_a_file_with_a_similar_name_is_guessed(tmp_path, monkeypatch):
         places.find("poeple.csv")
 
 
+@pytest.mark.parametrize("content", ['{"architectures": ["ViT"], "model": "x"}', "[1]", "{"])
+def test_a_folder_of_data_may_have_a_config_json(photos, content):
+    """As folders from Hugging Face do."""
+    (photos / "config.json").write_text(content)
+    assert places.find("photos").is_data
+    assert parse_fit(["photos"]).settings["class_names"] == ("bar", "disc", "ring")
+    with pytest.raises(KerasdistError, match=r"not the config\.json of a run"):
+        places.find("photos/config.json")
+
+
+def test_a_folder_with_a_broken_config_json_alone_is_said_to_be_no_run(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "curve.png").write_bytes(b"")
+    with pytest.raises(KerasdistError, match=r"not the config\.json of a run"):
+        places.find(tmp_path)
+
+
 def test_a_folder_of_something_else_leaves_the_name_to_the_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()
