@@ -60,9 +60,16 @@ def parse_bench(argv: list[str]) -> tuple[FitOptions, list[str]]:
 
 
 def parse_fit(
-    argv: list[str], prog: str = "kerasdist fit", options: Options = RUN_OPTIONS
+    argv: list[str],
+    prog: str = "kerasdist fit",
+    options: Options = RUN_OPTIONS,
+    *,
+    learns_again: bool = True,
 ) -> FitOptions:
-    """Parses the arguments of `fit`, or of a command like it with other options."""
+    """Parses the arguments of `fit`, or of a command like it with other options.
+
+    Without `learns_again`, nothing is learnt from the data of a run.
+    """
     has_classes = _is_given(argv, "--model") or _is_given(argv, "--data")
     if argv and argv[0] in ("-h", "--help") and not _is_given(argv, "--model"):
         parse({"run": options, "output": OUTPUT_OPTIONS}, ["--help"], f"{prog} RECIPE", _overview())
@@ -86,7 +93,7 @@ def parse_fit(
     place, groups = recipe_groups(recipe, rest, prog, options)
     values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(place.path))
     # Runs the recipe's own checks and looks at its data, before TensorFlow is imported.
-    loaded = recipes.load_from(place, **values[place.path.name])
+    loaded = recipes.load_from(place, values[place.path.name], learns_again=learns_again)
     settings = recipes.settings_of(loaded.config)
     shared = {k: v for k, v in settings.items() if k in RUN_OPTIONS}
     run = {**values["run"], **shared, **values["output"]}

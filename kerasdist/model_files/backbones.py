@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,8 +78,12 @@ def load_backbone(model: keras.Model, name: str, weights: str | os.PathLike[str]
     if str(weights) == IMAGENET:
         # Keras checks its own files. Others of their layout may hold code and are not read.
         height, width = model.input_shape[1:3]
-        model.set_weights(_build(name, (height, width), IMAGENET).get_weights())
-        return model
+        made = _build(name, (height, width), IMAGENET)
+        with tempfile.TemporaryDirectory(prefix="kerasdist-") as folder:
+            # By name, not by order: with LoRA the model has more weights.
+            file = os.path.join(folder, "imagenet.weights.h5")
+            made.save_weights(file)
+            return load_backbone(model, name, file)
     report = load_into(_network(model), weights, strict=False, inside=True)
     if report.missing or report.mismatched:
         raise KerasdistError(

@@ -13,6 +13,7 @@ from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.importing import forget_if_edited
+from kerasdist.recipes.own_data import listing
 from kerasdist.recipes.own_data.kinds import KINDS, described, look
 
 PARTS = ("config", "data", "model")
@@ -177,8 +178,21 @@ def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:
         else:
             _ = saved["recipe"], saved["settings"]
     except (ValueError, KeyError, TypeError):
+        if Path(recipe).expanduser().is_dir() and _is_data(path.parent):
+            return None  # Folders from elsewhere may have a config.json, too.
         raise KerasdistError(
             f"Received {str(path)!r}, which is not the config.json of a run. Expected the fields "
             "'recipe' and 'settings'. Use a config.json that `kerasdist fit` wrote."
         ) from None
     return saved
+
+
+def _is_data(folder: Path) -> bool:
+    """Whether a folder has folders with files that kerasdist can train on."""
+    try:
+        kind = look(folder)
+    except KerasdistError:
+        return False
+    inside = (Path(entry.path) for entry in listing.entries(folder) if entry.is_dir())
+    counts = (listing.count_suffixes(each) for each in inside)
+    return any(found[suffix] for found in counts for suffix in kind.suffixes)

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import os
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -125,12 +125,15 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
         >>> recipe.build_data("train")["image"].shape
         (20, 32, 32, 3)
     """
-    return load_from(find(recipe), **settings)
+    return load_from(find(recipe), settings)
 
 
-def load_from(place: Place, **settings: Any) -> Recipe:
-    """Loads the recipe of a place that was found. See `load_recipe`."""
-    path, saved = place.path, place.settings
+def load_from(place: Place, given: Mapping[str, Any], *, learns_again: bool = True) -> Recipe:
+    """Loads the recipe of a place that was found. See `load_recipe`.
+
+    Without `learns_again`, a run's recipe keeps all that it has learnt, whatever is given.
+    """
+    path, saved, settings = place.path, place.settings, dict(given)
     fields = {field.name: field for field in dataclasses.fields(config_class(path))}
     for name in (*saved, *settings):
         if name not in fields:
@@ -150,20 +153,36 @@ def load_from(place: Place, **settings: Any) -> Recipe:
                 "has no default. Add it."
             )
     config = config_class(path)(**settings)
-    return Recipe(place.name, path, _with_learnt(path, config, settings))
+    learnt = [name for name, field in fields.items() if field.metadata.get(LEARNT)]
+    if any(name in given for name in learnt):
+        return Recipe(place.name, path, config)
+    if any(name in saved for name in learnt):
+        changed = {n for n, v in given.items() if v != saved.get(n, default_of(fields[n]))}
+        anew, keeping = _learns_again(path)
+        if not learns_again or not changed & (anew | keeping):
+            return Recipe(place.name, path, config)
+        if changed & anew:
+            config = dataclasses.replace(config, **{n: default_of(fields[n]) for n in learnt})
+    return Recipe(place.name, path, _with_learnt(path, config, learnt))
 
 
-def _with_learnt(path: Path, config: Any, given: Mapping[str, Any]) -> Any:
-    """The settings with what `learn(config)` of config.py finds in the data.
+def _learns_again(path: Path) -> tuple[set[str], set[str]]:
+    """The settings that change what a run has learnt, if it is trained again with other values.
 
-    `learn` returns a dict of settings. A run has saved them: then nothing is learnt.
+    They are in config.py: with others of `LEARN_ANEW`, all is learnt anew. With others of
+    `LEARN_KEEPING`, such as a folder that has moved, `learn` gets what the run has learnt.
     """
+    config = import_part(path, "config")
+    return {*getattr(config, "LEARN_ANEW", ())}, {*getattr(config, "LEARN_KEEPING", ())}
+
+
+def _with_learnt(path: Path, config: Any, learnt: Sequence[str]) -> Any:
+    """The settings with what `learn(config)` of config.py finds in the data: a dict of settings."""
     learn = getattr(import_part(path, "config"), "learn", None)
-    learnt = {f.name for f in dataclasses.fields(config) if f.metadata.get(LEARNT)}
-    if learn is None or learnt & set(given):
+    if learn is None:
         return config
     found = learn(config)
-    if not isinstance(found, Mapping) or not learnt <= set(found):
+    if not isinstance(found, Mapping) or not {*learnt} <= {*found}:
         raise KerasdistError(
             f"Received {found!r} from `learn` of the recipe {path.name!r}. Expected a dict with "
             f"{', '.join(sorted(learnt)) or 'settings'}. Correct it in config.py."

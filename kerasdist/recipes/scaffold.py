@@ -103,7 +103,7 @@ def _readme(folder: Path, template: str, data: Path | None, has_example: bool) -
 def _with_defaults(config: str, template: Path, data: Path, given: Mapping[str, Any]) -> str:
     """The text of a config.py whose defaults are the given settings and those from the data."""
     place = Place(template, data.name, {"data_dir": os.path.abspath(data)})
-    found = settings_of(load_from(place, **given).config)
+    found = settings_of(load_from(place, given).config)
     fields = dataclasses.fields(config_class(template))
     chosen = [field.name for field in fields if field.metadata.get(FROM_DATA)]
     for name in dict.fromkeys(("data_dir", *given, *chosen)):

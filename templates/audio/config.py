@@ -12,6 +12,9 @@ MADE_CLASSES = ("falling", "rising", "steady")
 NUM_MADE = {"train": 600, "validation": 200}
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 400
+# If a run is trained again with other values of these, its classes stay, and its data is counted
+# again.
+LEARN_KEEPING = ("data_dir", "validation_split", "split_seed", "skip_bad")
 
 
 @dataclass(frozen=True)

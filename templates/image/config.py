@@ -12,6 +12,10 @@ DRAWN_CLASSES = ("bar", "disc", "ring")
 NUM_DRAWN = {"train": 600, "validation": 200}
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 400
+# If a run is trained again with other values of these, all is learnt from the data anew.
+LEARN_ANEW = ("image_size", "backbone")
+# With other values of these, the classes of the run stay, and its data is counted again.
+LEARN_KEEPING = ("data_dir", "validation_split", "split_seed", "skip_bad", "freeze", "epochs")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Config(kerasdist.OptimizerConfig):
             "of a model with it, or a run"
         },
     )
+    init_from: str | None = None
     freeze: int | str | None = field(
         default=None,
         metadata={
@@ -103,11 +108,13 @@ class Config(kerasdist.OptimizerConfig):
                 f"Received `freeze={self.freeze!r}`. Expected a number of epochs of at least 1, or "
                 "nothing to keep the backbone frozen. Give for example `--freeze 3`."
             )
-        if self.freeze is not None and self.weights is None:
-            raise kerasdist.KerasdistError(
-                f"Received `freeze={self.freeze!r}` without weights: the backbone would keep "
-                "random weights. Expected trained ones. Give `--weights`, a file or imagenet."
-            )
+        for name in ("freeze", "lora"):
+            value = getattr(self, name)
+            if value is not None and not self.is_trained:
+                raise kerasdist.KerasdistError(
+                    f"Received `{name}={value!r}` without weights: the backbone would keep random "
+                    "weights. Expected trained ones. Give `--weights`, a file or imagenet."
+                )
         if self.lora is not None and (self.lora < 1 or self.freeze is not None):
             raise kerasdist.KerasdistError(
                 f"Received `lora={self.lora!r}` and `freeze={self.freeze!r}`. Expected a rank of "
@@ -119,6 +126,11 @@ class Config(kerasdist.OptimizerConfig):
                 f"Received `unfreeze_rate={self.unfreeze_rate!r}`. Expected a number above 0 and "
                 "up to 1. Give for example `--unfreeze-rate 0.1`."
             )
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the backbone starts from trained weights."""
+        return self.weights is not None or self.init_from is not None
 
 
 def open_folder(config) -> kerasdist.ImageFolder:

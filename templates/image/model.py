@@ -29,18 +29,18 @@ def compile_model(model: keras.Model, config, learning_rate: float, epochs: int)
 
 
 def tuned(config, image):
-    """The features of a backbone. Its BatchNorms keep their statistics, also when it trains."""
+    """The features of a backbone. If it is trained, its BatchNorms keep their statistics."""
     network = kerasdist.backbone(config.backbone, config.shape)
     if config.lora is not None:
         add_lora(network, config.lora)
-    else:
+    elif config.is_trained:  # Otherwise all of it trains.
         set_trainable(network, config.freeze is None)
     outputs = network(image)
     return keras.layers.Dropout(config.dropout)(outputs)
 
 
 def set_trainable(network: keras.Model, value: bool) -> None:
-    """Lets a network train, or not. Its BatchNorms never do, so they keep their statistics.
+    """Lets a trained network train, or not. Its BatchNorms never do: they keep their statistics.
 
     (`network(image, training=False)` does not do this: in a functional model, `fit` overrides it.)
     """

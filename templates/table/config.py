@@ -12,6 +12,13 @@ from .example import made_table
 
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 300
+# If a run is trained again with other values of these, all is learnt from the data anew.
+LEARN_ANEW = (
+    *("target", "task", "ignore", "numbers", "categories", "texts"),
+    *("header", "validation_split", "split_seed"),
+)
+# With other values of these, the columns of the run stay, and its data is counted again.
+LEARN_KEEPING = ("data_dir", "skip_bad")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ from .example import made_folder
 
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 600
+# If a run is trained again with other values of these, all is learnt from the data anew.
+LEARN_ANEW = ("validation_split", "split_seed")
+# With other values of these, the words of the run stay, and its data is counted again.
+LEARN_KEEPING = ("data_dir", "skip_bad")
 
 
 @dataclass(frozen=True)

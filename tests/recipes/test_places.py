@@ -6,9 +6,11 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError
+from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.recipes import places
 from kerasdist.recipes.recipe import settings_of
 from tests.own_data import write_images
+from tests.own_tables import write_table
 
 
 @pytest.fixture
@@ -56,6 +58,23 @@ def test_a_file_with_a_similar_name_is_guessed(tmp_path, monkeypatch):
         places.find("poeple.csv")
 
 
+@pytest.mark.parametrize("content", ['{"architectures": ["ViT"], "model": "x"}', "[1]", "{"])
+def test_a_folder_of_data_may_have_a_config_json(photos, content):
+    """As folders from Hugging Face do."""
+    (photos / "config.json").write_text(content)
+    assert places.find("photos").is_data
+    assert parse_fit(["photos"]).settings["class_names"] == ("bar", "disc", "ring")
+    with pytest.raises(KerasdistError, match=r"not the config\.json of a run"):
+        places.find("photos/config.json")
+
+
+def test_a_folder_with_a_broken_config_json_alone_is_said_to_be_no_run(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "curve.png").write_bytes(b"")
+    with pytest.raises(KerasdistError, match=r"not the config\.json of a run"):
+        places.find(tmp_path)
+
+
 def test_a_folder_of_something_else_leaves_the_name_to_the_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()
@@ -81,6 +100,72 @@ def test_what_was_learnt_is_saved_and_not_learnt_again(photos, tmp_path):
     again = kerasdist.load_recipe("config.json")
     assert (again.name, again.config) == (recipe.name, recipe.config)
     assert again.build_model().output_shape == (None, 3)
+
+
+def run_of(recipe, place):
+    """A run's config.json with the settings of a recipe."""
+    saved = {"kerasdist": "0", "recipe": places.reference_to(recipe.path)}
+    saved |= {"name": recipe.name, "settings": settings_of(recipe.config)}
+    (place / "config.json").write_text(json.dumps(saved))
+    return str(place / "config.json")
+
+
+def test_a_run_of_a_table_that_is_trained_again_learns_other_columns(tmp_path):
+    rows = [(20 + i % 40, i % 7, "fm"[i % 2], "ny"[i % 3 == 0]) for i in range(200)]
+    write_table(tmp_path / "people.csv", ("age", "fare", "sex", "survived"), rows)
+    first = kerasdist.load_recipe(tmp_path / "people.csv", target="survived")
+    run = run_of(first, tmp_path)
+
+    def again(*argv):
+        return parse_fit([run, *argv]).settings
+
+    assert again("--learning-rate", "0.1")["schema"] == first.config.schema
+    found = again("--ignore", "fare", "--target", "age")
+    expected = kerasdist.load_recipe(tmp_path / "people.csv", ignore=("fare",), target="age")
+    assert found["schema"] == expected.config.schema
+    assert (found["class_names"], found["target"]) == (expected.config.class_names, "age")
+    assert found["units"] == first.config.units  # What does not change, stays.
+    found = again("--categories", "age")
+    assert found["schema"] != first.config.schema
+    found = again("--validation-split", "0.5")
+    assert (found["num_train"], first.config.num_train) == (100, 160)
+    with pytest.raises(KerasdistError, match=r"'nope'"):
+        again("--ignore", "nope")
+    # In Python, too.
+    assert kerasdist.load_recipe(run, target="age").config.target == "age"
+    assert kerasdist.load_recipe(run, target="age").config.class_names == ()
+
+
+def test_a_run_of_a_table_keeps_its_columns_with_other_rows(tmp_path):
+    """So the weights of the run still fit."""
+    rows = [(i, "abc"[i % 3], "ny"[i % 2]) for i in range(100)]
+    write_table(tmp_path / "first.csv", ("age", "letter", "label"), rows)
+    write_table(tmp_path / "more.csv", ("age", "letter", "label"), [*rows[::-1], *rows])
+    first = kerasdist.load_recipe(tmp_path / "first.csv")
+    run = run_of(first, tmp_path)
+    found = parse_fit([run, "--data-dir", str(tmp_path / "more.csv")]).settings
+    assert found["schema"] == first.config.schema
+    assert (first.config.num_train, found["num_train"]) == (80, 160)
+
+
+def test_a_run_of_images_counts_again_and_takes_the_size_of_a_backbone(photos, tmp_path):
+    first = kerasdist.load_recipe("photos")
+    run = run_of(first, tmp_path)
+    assert (first.config.num_train, first.config.shape) == (12, (24, 28))
+    more = write_images(tmp_path / "more", 10)
+    assert parse_fit([run, "--data-dir", str(more)]).settings["num_train"] == 24
+    assert parse_fit([run, "--data-dir", str(more)], learns_again=False).settings["num_train"] == 12
+    assert parse_fit([run, "--validation-split", "0.6"]).settings["num_train"] == 6
+    found = parse_fit([run, "--backbone", "mobilenet_v3_small"]).settings
+    assert found["shape"] == (224, 224)
+    assert parse_fit([run, "--image-size", "40"]).settings["shape"] == (40, 40)
+    options = ["--backbone", "mobilenet_v3_small", "--weights", "x", "--freeze", "2"]
+    with pytest.raises(KerasdistError, match="nothing would be unfrozen"):
+        parse_fit([run, *options, "--epochs", "2"])
+    # A class that the run does not know.
+    (more / "disc").rename(more / "star")
+    with pytest.raises(KerasdistError, match="has the class 'star'"):
+        parse_fit([run, "--data-dir", str(more)])
 
 
 def test_a_recipe_that_learns_must_return_what_it_learnt(tmp_path):

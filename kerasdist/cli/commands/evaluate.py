@@ -35,7 +35,7 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     names = names_of(options)  # First, because building a model fixes the logical CPUs.
     moved = [] if options["data_dir"] is None else ["--data-dir", options["data_dir"]]
-    job = Job(parse_fit([str(run), *moved]))
+    job = Job(parse_fit([str(run), *moved], learns_again=False))
     views = extras.views(job.recipe) if options["tta"] else None
     data = _data(job, run, options["split"])
     with phase("loading the model"):

@@ -137,12 +137,7 @@ class _Fit:
         options = self._options
         keeping = self._chosen(_KEEPING)
         return TrainingOptions(
-            source=ModelSource.checked(
-                self._job.build_model,
-                options["precision"],
-                **self._chosen(_INITIAL),
-                load_initial=None if self._job.recipe is None else self._job.recipe.load_initial,
-            ),
+            source=self._source(),
             data=self._data,
             plan=self._plan(options["steps"]),
             step=StepOptions.checked(on_nan=options["on_nan"], **self._chosen(_STEP)),
@@ -164,16 +159,24 @@ class _Fit:
             ],
         )
 
+    def _source(self) -> ModelSource:
+        """The model, and the weights that the command starts with."""
+        recipe = self._job.recipe
+        return ModelSource.checked(
+            self._job.build_model,
+            self._options["precision"],
+            **self._chosen(_INITIAL),
+            load_initial=None if recipe is None else recipe.load_initial,
+        )
+
     def on_trial(self) -> tuple[TrainingOptions, str]:
         """A training from the weights that the command starts with, and its title."""
-        precision, init_from = self._options["precision"], self._options["init_from"]
-        source = ModelSource.checked(self._job.build_model, precision, init_from)
-        return dataclasses.replace(self._trial(), source=source), self._job.name
+        return self._trial(), self._job.name
 
     def _trial(self) -> TrainingOptions:
         """Two steps and one batch of validation. Nothing is kept."""
         return TrainingOptions(
-            source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
+            source=self._source(),
             data=dataclasses.replace(self._data, validation_steps=1),
             plan=self._plan(steps=2),
             step=StepOptions.checked(**self._chosen(_STEP)),

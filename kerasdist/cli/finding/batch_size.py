@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from kerasdist.cli.finding.choice import FLAGS, command, with_values, without
-from kerasdist.cli.fit_arguments import FitOptions
+from kerasdist.cli.fit_arguments import FitOptions, parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
 from kerasdist.finders.batch_search import BatchSizes, Limits, Search, Trial, gigabytes
@@ -35,7 +35,9 @@ def find(options: FitOptions, argv: Sequence[str]) -> int:
     """Searches, and shows what it found."""
     run = options.run
     given = run["batch_size"] or options.data_arguments.get("batch_size") or _START
-    trials = Trials(argv)
+    # A recipe may choose fewer epochs for smaller batches, and refuse other settings then.
+    epochs = {} if run["epochs"] is None else {"--epochs": run["epochs"]}
+    trials = Trials(with_values(argv, epochs))
     say = _Say(run)
     say(f"batch sizes of {' '.join(argv[:1])}: each trial has its own process; nothing is kept")
     # The first trial tells what the devices and the data are.
@@ -50,12 +52,22 @@ def find(options: FitOptions, argv: Sequence[str]) -> int:
     search = Search(limits, trials.attempt, lambda trial: say(_line(trial)))
     trials.on_ready = lambda ready: search.learn(least=ready["least"], most=ready["examples"])
     found = search.run()
-    line = command(with_values(argv, {"--batch-size": found.fastest}))
+    line = command(_to_train(argv, found.fastest, epochs))
     if run["json"]:
         print(as_json({**_fields(found), **trials.about, "command": line}))
     elif not run["quiet"]:
         _show(found, trials, line)
     return 0
+
+
+def _to_train(argv: Sequence[str], size: int, epochs: dict[str, Any]) -> list[str]:
+    """The arguments to train with a batch size: with the epochs, if it does not work without."""
+    found = with_values(argv, {"--batch-size": size})
+    try:
+        parse_fit(found)
+    except KerasdistError:
+        return with_values(found, epochs)
+    return found
 
 
 class _Say:

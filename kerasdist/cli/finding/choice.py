@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -46,17 +47,26 @@ def without(
     Example:
         >>> without(["r", "--json", "--seed", "3", "--keep=2"], ["--json"], ["--seed", "--keep"])
         ['r']
+        >>> without(["r", "--freeze", "--epochs", "5"], values=["--freeze"])
+        ['r', '--epochs', '5']
     """
     kept = []
-    rest = iter(argv)
-    for argument in rest:
+    takes_values = False
+    for argument in argv:
         name = argument.partition("=")[0].replace("_", "-")
+        if takes_values and not _is_option(argument):
+            continue
+        takes_values = False
         if name in values and name.startswith("--"):
-            if "=" not in argument:
-                next(rest, None)
+            takes_values = "=" not in argument
         elif argument.replace("_", "-") not in flags or not argument.startswith("-"):
             kept.append(argument)
     return kept
+
+
+def _is_option(argument: str) -> bool:
+    """Whether an argument is an option, and not a value such as -1."""
+    return argument.startswith("-") and re.fullmatch(r"-[\d.].*", argument) is None
 
 
 def with_values(argv: Sequence[str], values: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasdist.data.folders.file_source import FileSource
+from kerasdist.data.folders.gray_levels import dark_16_bits
 from kerasdist.data.folders.image_reader import ImageReader
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.own_data import image_files
@@ -92,7 +93,9 @@ class ImageFolder:
         """What was found, in words by title: classes and counts, sizes, split."""
         height, width = self.image_size
         sizes = in_words(self._sample)
-        return self._checked.describe(f"{sizes}; resized to {width} x {height}")
+        found = self._checked.describe(f"{sizes}; resized to {width} x {height}")
+        careful = dark_16_bits(self._sample)
+        return found | ({"careful": careful} if careful else {})
 
     @property
     def flips(self) -> bool:

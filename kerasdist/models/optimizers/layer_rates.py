@@ -163,8 +163,8 @@ def _factors(
     """Each variable gets the factor of the innermost layer that has it, or 1."""
     known = {id(v) for v in variables}
     found: dict[int, float] = {}
-    # The more weights, the further outside.
-    for layer, factor in sorted(rates.items(), key=lambda item: -len(item[0].weights)):
+    # A layer has more layers than one inside it. It may have the same weights.
+    for layer, factor in sorted(rates.items(), key=lambda item: -len(pure.all_layers(item[0]))):
         own = {id(v) for v in layer.trainable_weights}
         if not own & known and (own or not layer.weights):
             raise KerasdistError(

@@ -94,13 +94,14 @@ def read(
     _check_folder(path, kind)
     top = [entry.name for entry in listing.entries(path) if entry.is_dir()]
     odd: list[str] = []
-    found = split_folders(top)
+    found = split_folders(top, lambda name: _holds(path / name, kind))
     if found is None:
         by_split = {TRAIN: _by_class(path, "", kind, odd)}
     else:
         by_split = {split: _by_class(path, name, kind, odd) for split, name in found.items()}
     names = _classes(path, kind, by_split, class_names)
-    notes = _notes(kind, odd, by_split, names, class_names)
+    unused = [] if found is None else [name for name in top if name not in found.values()]
+    notes = _notes(kind, odd, unused, by_split, names, class_names)
     if VALIDATION not in by_split and validation_split > 0:
         by_split |= _divided(by_split[TRAIN], validation_split, seed)
     splits = {
@@ -127,6 +128,11 @@ def _check_folder(path: Path, kind: Kind) -> None:
             f"{str(path)!r} is a file. Expected a folder with one folder of {kind.title} per "
             "class. Name the folder."
         )
+
+
+def _holds(folder: Path, kind: Kind) -> bool:
+    """Whether a folder has files of the kind."""
+    return any(listing.suffix_of(file) in kind.suffixes for file in listing.files_below(folder))
 
 
 def _by_class(path: Path, inside: str, kind: Kind, odd: list[str]) -> _ByClass:
@@ -214,6 +220,7 @@ def _files(by_class: _ByClass, names: Sequence[str]) -> Files:
 def _notes(
     kind: Kind,
     odd: Sequence[str],
+    unused: Sequence[str],
     by_split: Mapping[str, _ByClass],
     names: Sequence[str],
     expected: Sequence[str] | None,
@@ -222,8 +229,8 @@ def _notes(
     if odd:
         are = "file that is" if len(odd) == 1 else "files that are"
         notes.append(f"left out {len(odd):,} {are} not {kind.title} in a class: {shown(odd)}")
-    empty = sorted({name for by in by_split.values() for name, files in by.items() if not files})
-    if empty := [name for name in empty if name not in names]:
+    without = {name for by in by_split.values() for name, files in by.items() if not files}
+    if empty := sorted({*unused, *without} - {*names}):
         notes.append(f"left out folders without {kind.title}: {shown(empty)}")
     for split, by_class in by_split.items() if expected is None else ():
         missing = [name for name in names if not by_class.get(name)]

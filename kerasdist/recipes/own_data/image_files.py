@@ -7,6 +7,13 @@ import struct
 from pathlib import Path
 from typing import IO
 
+from kerasdist.recipes.own_data.orientations import (
+    TURNED,
+    exif_of_png,
+    exif_of_webp,
+    orientation_of,
+)
+
 _PNG, _JPEG, _GIF, _BMP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a"), b"BM"
 _END_OF_PNG, _END_OF_JPEG = b"IEND", b"\xff\xd9"
 # Enough for the headers of all formats but JPEG, and for the mark at the end of a file.
@@ -14,7 +21,7 @@ _HEAD, _TAIL = 64, 32
 # Markers of JPEG without a length, and those of a frame, which has the size.
 _ALONE = {0x01, *range(0xD0, 0xD9)}
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_SCAN = 0xDA
+_SCAN, _APP1 = 0xDA, 0xE1
 
 
 def problem(path: Path) -> str | None:
@@ -101,22 +108,25 @@ def _segments(content: bytes) -> list[tuple[int, int]]:
 
 
 def size_of(path: Path) -> tuple[int, int] | None:
-    """The height and width that an image's header says; None if it does not say them."""
+    """The height and width that an image's header says, as the camera was held (EXIF).
+
+    None if the header does not say them.
+    """
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
-            if format_of(head) == "JPEG":
+            kind = format_of(head)
+            if kind == "JPEG":
                 head += file.read(1 << 16)
-    except OSError:
-        return None
-    try:
-        return _size(head)
-    except (struct.error, IndexError):
+            size = _size(kind, head)
+            if size is None or _orientation(kind, head, file) not in TURNED:
+                return size
+            return size[::-1]
+    except (OSError, struct.error, IndexError):
         return None
 
 
-def _size(head: bytes) -> tuple[int, int] | None:
-    kind = format_of(head)
+def _size(kind: str | None, head: bytes) -> tuple[int, int] | None:
     width = height = 0
     if kind == "PNG":
         width, height = struct.unpack(">II", head[16:24])
@@ -132,6 +142,29 @@ def _size(head: bytes) -> tuple[int, int] | None:
             if marker in _FRAMES:
                 height, width = struct.unpack(">HH", head[position + 1 : position + 5])
     return (height, width) if height > 0 and width > 0 else None
+
+
+def _orientation(kind: str | None, head: bytes, file: IO[bytes]) -> int:
+    if kind == "PNG":
+        return orientation_of(exif_of_png(file))
+    if kind == "WebP":
+        return orientation_of(exif_of_webp(file))
+    if kind == "JPEG":
+        for marker, position in _segments(head):
+            if marker == _APP1 and head.startswith(b"Exif", position):
+                return orientation_of(head[position:])
+    return 1
+
+
+def bits_of_gray_png(path: Path) -> int:
+    """The bits per pixel of a gray PNG; 0 for other files."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return 0
+    is_gray = format_of(head) == "PNG" and len(head) > 25 and head[25] == 0
+    return head[24] if is_gray else 0
 
 
 def _size_of_webp(head: bytes) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from kerasdist.errors import KerasdistError
 
@@ -16,30 +17,68 @@ FOLDER_NAMES = {
     TEST: ("test", "testing"),
 }
 _SPLIT_OF = {name: split for split, names in FOLDER_NAMES.items() for name in names}
+_WORDS = "|".join(_SPLIT_OF)
+_LONGER = re.compile(rf"(.*[-_. ])?({_WORDS})([-_. ].*)?", re.IGNORECASE)
 
 
-def split_folders(names: Iterable[str]) -> dict[str, str] | None:
+def split_folders(names: Iterable[str], holds: Callable[[str], bool]) -> dict[str, str] | None:
     """The folder of each split, if these folders are splits; None if they are classes.
 
+    Args:
+        names: The folders.
+        holds: Whether a folder has files of the kind. Without any, it is not looked at.
+
     Example:
-        >>> split_folders(["Train", "val"])
+        >>> split_folders(["Train", "val", "docs"], lambda name: name != "docs")
         {'train': 'Train', 'validation': 'val'}
-        >>> split_folders(["train", "bus"]) is None
+        >>> split_folders(["train", "bus"], lambda name: True) is None
         True
     """
-    names = list(names)
-    known = [_SPLIT_OF.get(name.lower()) for name in names]
-    if TRAIN not in known or None in known:
+    known = {name: _SPLIT_OF.get(name.lower()) for name in names}
+    if TRAIN not in known.values():
+        _refuse_longer_names(known, holds)
         return None
+    others = [name for name, split in known.items() if split is None and holds(name)]
     found: dict[str, str] = {}
-    for split, name in zip(known, names, strict=True):
-        if split in found:
+    for name, split in known.items():
+        if split in found and not others:
             raise KerasdistError(
                 f"The folders {found[split]!r} and {name!r} both look like the {split} data. "
                 "Expected one folder per split. Rename or remove one of them."
             )
-        found[str(split)] = name
-    return found
+        if split is not None:
+            found[split] = name
+    if not others:
+        return found
+    if len(found) > 1:
+        raise KerasdistError(
+            f"The folders {_quoted(found.values())} look like splits, but {_quoted(others)} beside "
+            "them is neither a split nor empty. Expected only folders for splits (train, val, "
+            f"test), or only classes. Move {_quoted(others)} elsewhere, or rename the folders if "
+            "they are classes."
+        )
+    return None  # "train" is a class.
+
+
+def _refuse_longer_names(names: Iterable[str], holds: Callable[[str], bool]) -> None:
+    """Refuses seg_train and seg_test, which nobody calls classes."""
+    alike: dict[tuple[str, str], dict[str, str]] = {}
+    for name in names:
+        if match := _LONGER.fullmatch(name):
+            before, word, after = match.groups()
+            alike.setdefault((before or "", after or ""), {})[_SPLIT_OF[word.lower()]] = name
+    for found in alike.values():
+        if TRAIN in found and len(found) > 1 and all(holds(name) for name in found.values()):
+            raise KerasdistError(
+                f"The folders {_quoted(found.values())} look like splits, not like classes. "
+                "Expected the names train, val and test for splits, with one folder per class "
+                "inside each. Rename them, and move the folders beside them elsewhere."
+            )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    *most, last = [repr(name) for name in names]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def check_fraction(validation_split: float) -> None:

@@ -5,7 +5,7 @@ import doctest
 import pytest
 
 from kerasdist.cli.finding import choice
-from kerasdist.cli.finding.choice import command, finder
+from kerasdist.cli.finding.choice import command, finder, without
 from kerasdist.devices import cluster
 from kerasdist.errors import KerasdistError
 
@@ -17,6 +17,21 @@ def test_the_examples_run():
 def test_the_command_is_without_what_only_a_trial_needs():
     argv = ["my recipe", "--find-lr", "--json", "--devices", "2", "--find_batch_size"]
     assert command(argv) == "kerasdist fit 'my recipe' --devices 2"
+
+
+@pytest.mark.parametrize(
+    ("argv", "kept"),
+    [
+        ("r --freeze --epochs 5", "r --epochs 5"),
+        ("r --freeze 3 --epochs 5", "r --epochs 5"),
+        ("r --freeze=3 --epochs 5", "r --epochs 5"),
+        ("r --epochs 5 --freeze", "r --epochs 5"),
+        ("r --freeze a b --epochs 5", "r --epochs 5"),
+        ("r --freeze -1 --freeze -.5 -v", "r -v"),
+    ],
+)
+def test_an_option_is_left_out_with_as_many_values_as_it_has(argv, kept):
+    assert without(argv.split(), values=["--freeze"]) == kept.split()
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,19 @@ import signal
 import sys
 from pathlib import Path
 
+import keras
 import pytest
+import tensorflow as tf
 
 from kerasdist.cli.finding import batch_size, learning_rate
 from kerasdist.cli.finding.batch_size import Trials
 from kerasdist.cli.finding.trial import serve
+from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
+from kerasdist.finders.batch_search import Trial
 from tests.classifier_recipe import write
+from tests.own_data import write_images
 
 
 def test_find_lr_shows_a_plot_and_the_command_and_keeps_no_run(tiny, command):
@@ -82,6 +87,74 @@ def test_a_process_that_takes_too_much_memory_is_stopped(monkeypatch):
     monkeypatch.setattr(host_memory, "free", lambda: 200 * 2**20)
     trial = Trials(["r"]).attempt(8)
     assert (trial.fits, trial.note) == (False, "needs more than 0.16 GB of memory")
+
+
+def test_trials_have_the_epochs_of_the_command(tmp_path, monkeypatch, capsys):
+    """With smaller batches the recipe would choose fewer, and then nothing would be unfrozen."""
+    monkeypatch.chdir(write_images(tmp_path / "photos", 30).parent)
+    argv = ["photos", "--backbone", "mobilenet_v3_small", "--weights", "x", "--freeze", "50"]
+    argv += ["--find-batch-size"]
+    epochs = []
+
+    def attempt(self, size):
+        self.about = {"title": "photos", "devices": ["CPU:0"], "is_gpu": False}
+        asked = parse_fit([*self._argv, "--batch-size", str(size)])
+        epochs.append(asked.settings["epochs"])
+        # The smallest is the fastest.
+        return Trial(size, fits=size < 32, examples_per_second=100.0, seconds_per_step=1, memory=1)
+
+    monkeypatch.setattr(Trials, "attempt", attempt)
+    assert batch_size.find(parse_fit(argv), argv) == 0
+    assert {*epochs} == {60}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train")]
+    assert line.endswith("--freeze 50 --batch-size 8 --epochs 60")
+
+
+LOADS = """
+
+def load_initial(config, model):
+    print("loads", len(model.weights))
+    for weight in model.weights:
+        weight.assign(weight * 0)
+"""
+
+
+@pytest.mark.parametrize("flags", [("--find-lr", "--json"), ("--dry-run", "--json")])
+def test_a_trial_starts_from_the_weights_of_a_recipe(tiny, command, flags):
+    with open(tiny / "model.py", "a") as file:
+        file.write(LOADS)
+    done = command("fit", "tiny", *flags)
+    assert done.code == 0, done.err
+    assert "loads 4" in done.out
+
+
+@pytest.mark.parametrize("flag", ["--find-lr", "--dry-run"])
+def test_a_trial_refuses_weights_as_the_training_does(tmp_path, command, flag):
+    write_images(tmp_path / "photos", 2)
+    options = ("--backbone", "mobilenet_v3_small", "--image-size", 32, "--weights", "nope.h5")
+    done = command("fit", "photos", *options, "--freeze", flag)
+    assert done.code == 2
+    assert "nope.h5" in done.err
+
+
+def test_a_trial_refuses_weights_in_its_own_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_images(tmp_path / "photos", 2).parent)
+    said = []
+    options = ["--backbone", "mobilenet_v3_small", "--image-size", "32", "--weights", "nope.h5"]
+    argv = ["photos", "--quiet", "--batch-size", "2", *options]
+    serve({"argv": argv, "batch_size": 2, "seconds": 0.05}, said.append)
+    assert "nope.h5" in said[-1]["error"]
+
+
+@pytest.mark.parametrize("flag", ["--find-lr", "--dry-run"])
+def test_a_trial_reads_a_checkpoint_as_the_training_does(tiny, tmp_path, command, flag):
+    """With the names of `--init-map`."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    tf.train.Checkpoint(first=model.layers[0], last=model.layers[1]).write("old")
+    Path("map.json").write_text(json.dumps({"nothing": "first"}))
+    done = command("fit", "tiny", "--init-from", "old", "--init-map", "map.json", flag)
+    assert done.code == 2
+    assert "nothing" in done.err
 
 
 @pytest.mark.slow

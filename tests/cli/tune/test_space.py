@@ -10,6 +10,7 @@ from kerasdist.cli.tune.arguments import parse_tune
 from kerasdist.cli.tune.command import shares
 from kerasdist.cli.tune.space import Choice, Range, parse
 from kerasdist.errors import KerasdistError
+from tests.own_data import write_images
 
 
 @pytest.mark.parametrize("module", [space, command])
@@ -127,6 +128,13 @@ def test_the_arguments_of_a_trial(tiny, monkeypatch):
         "none",
         "--deterministic",
     ]
+
+
+def test_a_trial_replaces_an_option_that_has_no_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_images(tmp_path / "photos", 5).parent)
+    argv = ["photos", "--backbone", "mobilenet_v3_small", "--weights", "x", "--freeze"]
+    made = parse_tune([*argv, "--epochs", "5", "--search", "freeze=1:3"])
+    assert made.of_trial({"freeze": 2}) == [*argv[:-1], "--epochs", "5", "--freeze", "2"]
 
 
 def test_gpus_are_dealt_to_the_jobs():

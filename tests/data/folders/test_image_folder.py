@@ -26,12 +26,14 @@ def smooth():
     return np.stack([2 * y + 40, 2 * x + 30, y + x + 20], axis=-1).astype(np.uint8)
 
 
-def jpeg_turned(image, orientation):
+def turned(image, form, orientation, **options):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    content = io.BytesIO()
-    image.save(content, "jpeg", quality=95, exif=exif)
-    return content.getvalue()
+    return saved(image, form, exif=exif, **options)
+
+
+def jpeg_turned(image, orientation):
+    return turned(image, "jpeg", orientation, quality=95)
 
 
 def saved(image, form, **options):
@@ -47,6 +49,40 @@ def gray16(smooth):
 def half_transparent(smooth):
     alpha = np.full((*smooth.shape[:2], 1), 128, np.uint8)
     return Image.fromarray(np.concatenate([smooth, alpha], axis=-1))
+
+
+def gif_with_a_hole(**options):
+    """A GIF with a transparent half, a black quarter and a gray quarter, and what it shows."""
+    indices = np.zeros((60, 80), np.uint8)
+    indices[30:, :40], indices[30:, 40:] = 1, 2
+    image = Image.fromarray(indices, "P")
+    image.putpalette([9, 9, 9, 0, 0, 0, 128, 128, 128])
+    shown = np.array([255, 0, 128], np.uint8)[indices][..., None].repeat(3, axis=2)
+    return saved(image, "gif", transparency=0, **options), shown, 50  # It has sharp edges.
+
+
+def gif_with_its_own_colours():
+    """The same GIF with the table of colours at its frame, as some programs write it."""
+    content, shown, off = gif_with_a_hole()
+    flags = content[10]
+    table, blocks = (
+        content[13 : 13 + 3 * 2 ** (flags % 8 + 1)],
+        content[13:][3 * 2 ** (flags % 8 + 1) :],
+    )
+    frame = blocks.index(b",") + 9
+    moved = blocks[:frame] + bytes([blocks[frame] | flags & 0x87]) + table + blocks[frame + 1 :]
+    return content[:10] + bytes([0]) + content[11:13] + moved, shown, off
+
+
+def animated_with_a_hole():
+    """Only the first frame counts. Later frames are often transparent where nothing changes."""
+    frames = [Image.new("P", (60, 80)) for _ in range(2)]
+    for frame in frames:
+        frame.putpalette([0, 0, 0, 255, 255, 255])
+    frames[1].paste(1, (10, 10, 20, 20))
+    content = saved(frames[0], "gif", save_all=True, append_images=frames[1:], loop=0)
+    assert b"NETSCAPE" in content
+    return content, np.zeros((80, 60, 3), np.uint8), 1
 
 
 # For each kind of file: its bytes, the picture that it shows, and how far pixels may be off.
@@ -65,6 +101,22 @@ KINDS = {
     "transposed.jpg": lambda s: (jpeg_turned(Image.fromarray(s), 5), s.transpose(1, 0, 2), 4),
     "rgb.bmp": lambda s: (saved(Image.fromarray(s), "bmp"), s, 1),
     "rgb.gif": lambda s: (saved(Image.fromarray(s), "gif"), s, 40),
+    "hole.gif": lambda s: gif_with_a_hole(),
+    "hole_and_comment.gif": lambda s: gif_with_a_hole(comment=b"!" * 600),
+    "hole_and_own_colours.gif": lambda s: gif_with_its_own_colours(),
+    "animated.gif": lambda s: animated_with_a_hole(),
+    "turned.png": lambda s: (turned(Image.fromarray(s), "png", 6), np.rot90(s, -1), 1),
+    "upside_down.png": lambda s: (
+        turned(half_transparent(s), "png", 3),
+        (s // 2 + 127)[::-1, ::-1],
+        2,
+    ),
+    "turned.webp": lambda s: (turned(Image.fromarray(s), "webp", 8, lossless=True), np.rot90(s), 1),
+    "transposed.webp": lambda s: (
+        turned(half_transparent(s), "webp", 5, lossless=True),
+        (s // 2 + 127).transpose(1, 0, 2),
+        2,
+    ),
     "rgb.webp": lambda s: (saved(Image.fromarray(s), "webp", lossless=True), s, 1),
     "rgba.webp": lambda s: (saved(half_transparent(s), "webp", lossless=True), s // 2 + 127, 2),
 }
@@ -120,6 +172,25 @@ def test_the_splits_are_sources_for_fit(tmp_path):
         "sizes": "28 x 24; resized to 28 x 24",
         "split": "12 for training, 3 for validation (0.2 of each class, drawn)",
     }
+
+
+@pytest.mark.parametrize(("highest", "levels"), [(4095, "16 of 256"), (255, "1 of 256")])
+def test_few_gray_levels_of_16_bits_are_said(tmp_path, highest, levels):
+    """As of a microscope with 12 bits."""
+    random = np.random.default_rng(0)
+    for i in range(20):
+        gray = random.integers(0, highest + 1, (12, 12)).astype(np.uint16)
+        gray[0, 0] = highest
+        path = tmp_path / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(gray).save(path)
+    careful = kerasdist.ImageFolder(tmp_path).describe()["careful"]
+    assert careful.startswith(f"images of 16 bits with values up to {highest:,}: the upper 8 bits")
+    assert f"{levels} gray levels" in careful
+    assert careful.endswith(f"multiplied by {65535 // highest}")
+    for path in tmp_path.glob("*/*.png"):  # All levels are used.
+        Image.fromarray(np.full((12, 12), 60_000, np.uint16)).save(path)
+    assert "careful" not in kerasdist.ImageFolder(tmp_path).describe()
 
 
 def test_photos_may_be_swapped_unless_a_class_names_a_side(tmp_path):

@@ -30,6 +30,18 @@ def optimizer_of(kind, rate=0.0625, **options):
     return getattr(optimizers, kind)(learning_rate=rate, **decay, **options)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_factor_of_an_inner_layer_wins_if_it_has_all_weights(order):
+    """As the network in `kerasdist.backbone`, beside layers without weights."""
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(5)], name="inner")
+    outer = keras.Sequential([keras.Input((6,)), layers.Rescaling(2.0), inner], name="outer")
+    model = keras.Sequential([keras.Input((6,)), outer, layers.Dense(3)])
+    rates = dict([(inner, 0.5), (outer, 0.1)][::order])
+    optimizer = kerasdist.layer_rates(optimizer_of("SGD"), rates)
+    optimizer.build(model.trainable_variables)
+    assert [optimizer.factor_of(v) for v in model.trainable_variables] == [0.5, 0.5, 1, 1]
+
+
 def trained_separately(model, groups, steps=3):
     """A plain loop of Keras: an optimizer for each group of variables."""
     loss = keras.losses.MeanSquaredError()

@@ -71,6 +71,39 @@ def test_train_may_be_a_class(tmp_path):
     assert read(write(tmp_path, "train/1.png", "bus/1.png")).class_names == ("bus", "train")
 
 
+def test_folders_without_images_beside_splits_are_left_out(tmp_path):
+    names = [f"{split}/{pet}/1.png" for split in ("train", "val") for pet in ("cat", "dog")]
+    found = read(write(tmp_path, *names, "annotations/a.xml", "labels.csv"))
+    assert (found.class_names, found.has_split_folders) == (("cat", "dog"), True)
+    assert found.counts("validation") == [1, 1]
+    assert found.notes == ("left out folders without images: annotations",)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["train/cat/1.png", "train/dog/1.png", "val/cat/1.png", "more/1.png", "docs/a.txt"],
+            "'train' and 'val' look like splits, but 'more' beside them is neither",
+        ),
+        (["train/1.png", "test/1.png", "masks/1.png"], "Move 'masks' elsewhere, or rename"),
+        (
+            ["seg_train/a/1.png", "seg_test/a/1.png", "seg_pred/1.png"],
+            "'seg_test' and 'seg_train' look like splits, not like classes. Expected the names",
+        ),
+        (["train_images/1.png", "test_images/1.png"], "'test_images' and 'train_images' look like"),
+    ],
+)
+def test_splits_are_not_classes(tmp_path, names, message):
+    with pytest.raises(KerasdistError, match=message):
+        read(write(tmp_path, *names))
+
+
+def test_classes_may_have_the_words_of_splits_in_their_names(tmp_path):
+    names = ("test_tube/1.png", "train_station/1.png", "bus_station/1.png")
+    assert len(read(write(tmp_path, *names)).class_names) == 3
+
+
 def test_hidden_files_and_leftovers_are_not_seen(pets):
     write(pets, "__MACOSX/cats/1.jpg", ".cache/1.jpg", "cats/.DS_Store", "cats/Thumbs.db")
     found = read(pets)

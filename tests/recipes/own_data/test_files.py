@@ -1,15 +1,24 @@
 """Looking at image and WAV files without decoding them."""
 
+import doctest
 import io
 import os
 import struct
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from kerasdist import KerasdistError
-from kerasdist.recipes.own_data import bad_files, image_files, image_sizes, sound_files, sound_sizes
+from kerasdist.recipes.own_data import (
+    bad_files,
+    image_files,
+    image_sizes,
+    orientations,
+    sound_files,
+    sound_sizes,
+)
 from tests.own_data import write_wav
 
 FORMATS = ("png", "jpg", "bmp", "gif", "webp")
@@ -83,6 +92,36 @@ def test_what_is_not_there():
     assert image_files.problem("/nowhere/a.png").startswith("cannot be opened: No such file")
     assert image_files.size_of("/nowhere/a.png") is None
     assert sound_files.problem("/nowhere/a.wav").startswith("cannot be opened: No such file")
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 10))
+def test_the_size_is_that_of_the_upright_image(tmp_path, suffix, orientation):
+    """As phones save photos in portrait. Pillow is what reads them."""
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0112] = "a camera", orientation
+    path = image(tmp_path / f"a.{suffix}", exif=exif)
+    with Image.open(path) as opened:
+        width, height = ImageOps.exif_transpose(opened).size
+    assert image_files.size_of(path) == (height, width)
+    assert image_sizes.in_words([path]) == ("30 x 40" if 5 <= orientation <= 8 else "40 x 30")
+
+
+def test_exif_data_after_the_pixels_of_a_png(tmp_path):
+    exif = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHIHH", 0x0112, 3, 1, 8, 0)
+    path = image(tmp_path / "a.png")
+    content = path.read_bytes()
+    chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif
+    chunk += struct.pack(">I", zlib.crc32(b"eXIf" + exif))
+    path.write_bytes(content[:-12] + chunk + content[-12:])
+    assert image_files.size_of(path) == (40, 30)
+
+
+def test_damaged_exif_data_turns_nothing(tmp_path):
+    for exif in (b"Exif\0\0", b"II*\0", b"MM\0*" + bytes([0, 0, 0, 8, 0, 9]), b"nothing at all"):
+        assert orientations.orientation_of(exif) == 1
+        assert image_files.size_of(image(tmp_path / "a.jpg", exif=exif)) == (30, 40)
+    assert doctest.testmod(orientations).failed == 0
 
 
 def test_sizes_are_chosen_from_the_images(tmp_path):
