@@ -94,6 +94,7 @@ class Schema:
         num_words: How many words of an example it reads.
         left_out: For each column that the model does not read, why.
         notes: What else people should know about the columns.
+        decimal_commas: Whether a lone comma was a decimal comma in the training's file.
     """
 
     columns: tuple[Column, ...]
@@ -102,6 +103,7 @@ class Schema:
     num_words: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    decimal_commas: bool = False
 
     def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind in kinds)
@@ -154,6 +156,7 @@ class Schema:
             num_words=content["num_words"],
             left_out=dict(content["left_out"]),
             notes=tuple(content["notes"]),
+            decimal_commas=content["decimal_commas"],
         )
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerasdist.tables.files.source import Source
+from kerasdist.tables.styles import in_order
 from kerasdist.tables.values import (
     BLANKS,
+    BOOLEANS,
     Style,
     days,
     is_missing,
@@ -20,7 +22,6 @@ from kerasdist.tables.values import (
 
 # Of more different values, no column keeps a list.
 MOST_VALUES = 100_000
-_BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
 
 
 @dataclass
@@ -109,11 +110,13 @@ class ColumnSurvey:
             return False
         total = sum(values.values())
         self.words += total
-        whole = 0
-        for value, count in zip(found, values.values(), strict=True):
-            whole += count if value.is_integer() else 0
-        self.whole += whole
-        self.numbers.update({"point": total, "thousands": total, "comma": whole})
+        commas = 0
+        for text, value, count in zip(values, found, values.values(), strict=True):
+            self.whole += count if value.is_integer() else 0
+            # 1.234 may be either, and is the only such number with a point.
+            fits = "." not in text or (text.strip()[-4:-3] == "." and "comma" in styles_of(text))
+            commas += count if fits else 0
+        self.numbers.update({"point": total, "thousands": total, "comma": commas})
         finite = [value for value in found if math.isfinite(value)]
         self.lowest = min(self.lowest, *finite, math.inf)
         self.highest = max(self.highest, *finite, -math.inf)
@@ -135,14 +138,11 @@ class ColumnSurvey:
 
     def style(self, decimal_commas: bool) -> Style:
         """The way in which most values are numbers."""
-        order: list[Style] = ["point", "comma", "thousands"]
-        if not decimal_commas:
-            order = ["point", "thousands", "comma"]
-        return max(order, key=lambda style: self.numbers[style])
+        return max(in_order(decimal_commas), key=lambda style: self.numbers[style])
 
     def is_boolean(self) -> bool:
         found = {value.lower() for value in self.values}
-        return not self.is_many and len(found) == 2 and found in _BOOLEANS
+        return not self.is_many and len(found) == 2 and found in BOOLEANS
 
 
 _PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -100,8 +101,9 @@ class Table:
         commas = source.decimal_commas
         aim = understand_target(found.columns[name], task, decimal_commas=commas)
         kinds = find_kinds(found, name, choice, decimal_commas=commas)
-        raw = read_again(source, kinds.columns, aim)
-        return learn(raw, kinds, aim, ~self._divided(raw, aim))
+        raw = read_again(source, kinds.columns, aim, commas=commas)
+        schema = learn(raw, kinds, aim, ~self._divided(raw, aim))
+        return dataclasses.replace(schema, decimal_commas=commas)
 
     def _divided(self, raw: Raw, target: Target) -> np.ndarray:
         """Which rows are for validation."""
@@ -110,7 +112,9 @@ class Table:
 
     @functools.cached_property
     def _raw(self) -> Raw:
-        return read_again(self._source, self.schema.columns, self.schema.target)
+        schema = self.schema
+        commas = schema.decimal_commas
+        return read_again(self._source, schema.columns, schema.target, commas=commas)
 
     @functools.cached_property
     def _is_validation(self) -> np.ndarray:
@@ -162,7 +166,8 @@ class Table:
             path: A file that ends in .csv, .tsv or .parquet.
         """
         source = self._open(Path(path).expanduser())
-        return encode(read(source, self.schema.columns, None), self.schema)
+        commas = self.schema.decimal_commas
+        return encode(read(source, self.schema.columns, None, commas=commas), self.schema)
 
     @staticmethod
     def schema_of(content: Mapping[str, Any]) -> Schema:
@@ -212,7 +217,8 @@ class Table:
         """
         is_there = self._is_validation == (split == "validation")
         numbers = np.flatnonzero(is_there)[list(positions)].tolist()
-        rows = rows_at(self._source, self.schema.target, numbers)
+        target = self.schema.target
+        rows = rows_at(self._source, target, self._raw.styles[target.name], numbers)
         return [wording.of_row(self._source, self.schema, *rows[number]) for number in numbers]
 
     def __repr__(self) -> str:

@@ -14,18 +14,22 @@ _MISSING = frozenset(MISSING)
 # What surrounds a value without being part of it. `tf.strings.strip` removes the same.
 BLANKS = " \t\n\v\f\r"
 
+# The pairs of strings that mean no and yes, in lower case.
+BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
+
 # How numbers are written: 1234.5, 1234,5 (or 1.234,5), or 1,234.5.
 Style = Literal["point", "comma", "thousands"]
 _UNITS = "$€£¥%"
 _EXPONENT = r"(e[-+]?\d+)?|[-+]?inf(inity)?"
 # A group of thousands never begins with 0: 0.125 has a decimal point.
 _PATTERNS: dict[Style, re.Pattern[str]] = {
-    style: re.compile(rf"[-+]?{pattern}{_EXPONENT}", re.IGNORECASE)
-    for style, pattern in (
-        ("point", r"(\d+\.?\d*|\.\d+)"),
-        ("comma", r"((\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?|,\d+)"),
-        ("thousands", r"((\d+|[1-9]\d{0,2}(,\d{3})+)\.?\d*|\.\d+)"),
-    )
+    "point": re.compile(rf"[-+]?(\d+\.?\d*|\.\d+){_EXPONENT}", re.IGNORECASE),
+    "comma": re.compile(
+        rf"[-+]?((\d+|[1-9]\d{{0,2}}(\.\d{{3}})+)(,\d+)?|,\d+){_EXPONENT}", re.IGNORECASE
+    ),
+    "thousands": re.compile(
+        rf"[-+]?((\d+|[1-9]\d{{0,2}}(,\d{{3}})+)(\.\d*)?|\.\d+){_EXPONENT}", re.IGNORECASE
+    ),
 }
 
 # Dates are ISO only: nobody can tell whether 03/04/2024 is in March.

@@ -95,7 +95,7 @@ def test_a_table_with_a_schema_learns_nothing(people, monkeypatch):
 
 def test_an_unchanged_file_is_read_once(people, monkeypatch):
     table = Table(people)
-    monkeypatch.setattr(raws, "read", lambda *args: 1 / 0)
+    monkeypatch.setattr(raws, "read", lambda *args, **options: 1 / 0)
     assert Table(people, schema=table.schema).num_train == 32
     people.write_text(people.read_text() + "40,40,Bern,m\n")
     with pytest.raises(ZeroDivisionError):
@@ -143,7 +143,7 @@ def test_rows_without_a_target_are_left_out_and_counted(people):
     people.write_text(people.read_text() + "40,40,Bern,\n41,41,Bern,?\n")
     table = Table(people)
     assert len(table.all[1]) == 40
-    assert "2 rows without a target left out" in table.describe()["table"]
+    assert "2 rows without a target left out: 1 empty, 1 '?'" in table.describe()["table"]
 
 
 def test_a_new_class_is_named_with_its_line(people, tmp_path):
@@ -253,3 +253,71 @@ def test_looking_imports_no_tensorflow(people):
     )
     assert done.returncode == 0, done.stderr
     assert "target: class, 2 classes" in done.stdout
+
+
+def numbers_in(tmp_path, name, lines):
+    path = tmp_path / name
+    path.write_text("\n".join(lines))
+    return path
+
+
+def commas(values, other=("3,25", "7,75")):
+    rows = [f"{value};{other[i % 2]};{'ab'[i % 2]}" for i, value in enumerate(values)]
+    return ["x;z;y", *rows]
+
+
+@pytest.mark.parametrize("z", [("3.25", "7.75"), ("3,25", "7,75")])
+def test_numbers_are_read_as_their_own_file_writes_them(tmp_path, z):
+    """The style belongs to the file: another file may have decimal points."""
+    values = np.arange(40) + 0.5
+    table = Table(numbers_in(tmp_path, "t.csv", commas(str(v).replace(".", ",") for v in values)))
+    expected = table.read(table.path)["numbers"]
+    mark = z[0][1]
+    lines = [f"{str(v).replace('.', mark)};{z[i % 2]}" for i, v in enumerate(values)]
+    found = table.read(numbers_in(tmp_path, "new.csv", ["x;z", *lines]))["numbers"]
+    np.testing.assert_array_equal(found, expected)
+    if mark == ".":
+        lines = [line.replace(";", ",") for line in ["x;z", *lines]]
+        found = table.read(numbers_in(tmp_path, "new.csv", lines))["numbers"]
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["x;z", "1.234;3,25"], 1234.0),  # As in training: z has a decimal comma.
+        (["x;z", "1.234;3.25"], 1.234),  # z has a decimal point.
+        (["x;z", "1.234;4"], 1234.0),  # Nothing tells: as in training.
+        (["x,z", "1.234,4"], 1.234),  # Another format: a point between commas.
+        (["x;z", "1.234,5;3,25"], 1234.5),
+        (["x;z", "1,5;3.25", "2,5;3.25", "1.5;3.25"], 1.5),  # Each column by itself.
+    ],
+)
+def test_a_number_that_fits_two_styles_is_read_as_the_rest_of_the_file(tmp_path, lines, first):
+    values = [*(f"1.{i:03},5" for i in range(100, 138)), "1.200", "1.300"]
+    table = Table(numbers_in(tmp_path, "t.csv", commas(values)), numbers=["x"])
+    assert table.schema.columns[0].style == "comma"
+    raw = raws.read(
+        table._open(numbers_in(tmp_path, "new.csv", lines)),
+        table.schema.columns,
+        None,
+        commas=table.schema.decimal_commas,
+    )
+    assert raw.columns["x"][0] == np.float32(first)
+
+
+def test_a_value_in_another_style_counts_as_missing_as_is_told(tmp_path):
+    values = [*(f"{i},5" for i in range(195)), *["50.5"] * 5]
+    table = Table(numbers_in(tmp_path, "t.csv", commas(values)), validation_split=0)
+    assert table.schema.notes == ("x: 5 values that are not numbers count as missing",)
+    assert np.isnan(table._raw.columns["x"]).sum() == 5
+
+
+def test_a_target_is_read_as_its_own_file_writes_it(tmp_path):
+    lines = [f"{i * i};{i},5" for i in range(40)]
+    table = Table(numbers_in(tmp_path, "t.csv", ["x;y", *lines]), target="y")
+    other = numbers_in(tmp_path, "o.csv", ["x,y", *(f"{i * i},{i}.5" for i in range(40))])
+    moved = Table(other, schema=table.schema)
+    assert sorted(moved.all[1][:, 0]) == sorted(table.all[1][:, 0])
+    (found,) = moved.describe_examples("train", [0])
+    assert found["x"] in {line.split(";")[0] for line in lines}
