@@ -33,6 +33,8 @@ class ColumnSurvey:
         present: How many rows have a value.
         missing: How many have none.
         values: The different values and how often they come; cleared when there are too many.
+        unsaid: The texts that stand for missing values and how often they come.
+        odd: The first value that is not a number.
         is_many: Whether there are more different values than `MOST_VALUES`.
         repeats: Whether some value comes twice.
         numbers: How many values are numbers, in each style.
@@ -48,6 +50,8 @@ class ColumnSurvey:
     present: int = 0
     missing: int = 0
     values: Counter[str] = field(default_factory=Counter)
+    unsaid: Counter[str] = field(default_factory=Counter)
+    odd: str | None = None
     is_many: bool = False
     repeats: bool = False
     numbers: Counter[Style] = field(default_factory=Counter)
@@ -92,6 +96,7 @@ class ColumnSurvey:
         for value, count in self.values.items():
             if is_missing(value):
                 self.missing += count
+                self.unsaid[value.strip(BLANKS)] += count
             else:
                 there[value] = count
         self.present += sum(there.values())
@@ -131,7 +136,9 @@ class ColumnSurvey:
             if math.isfinite(found):
                 self.whole += count if found.is_integer() else 0
                 self.lowest, self.highest = min(self.lowest, found), max(self.highest, found)
-        elif not math.isnan(days(value)):
+            return
+        self.odd = value.strip(BLANKS) if self.odd is None else self.odd
+        if not math.isnan(days(value)):
             self.dates += count
         elif is_unclear_date(value):
             self.unclear_dates += count

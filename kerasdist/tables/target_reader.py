@@ -71,8 +71,8 @@ class _Classes:
     def __init__(self, target: Target, style: Style) -> None:
         self._style = style
         self._known = {name: i for i, name in enumerate(target.classes)}
-        self._by_number = {number(name, target.style): i for name, i in self._known.items()}
-        self._by_number.pop(math.nan, None)
+        found = {number(name, target.style): i for name, i in self._known.items()}
+        self._by_number = {value: i for value, i in found.items() if not math.isnan(value)}
         folded = {name.lower(): i for name, i in self._known.items()}
         self._booleans = folded if set(folded) in BOOLEANS else {}
 

@@ -11,6 +11,8 @@ from typing import Literal
 # Compared in lower case, without blanks around them.
 MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "nil", "?", "-", "--")
 _MISSING = frozenset(MISSING)
+# Of these, a target that is a string may mean a class: None beside Insomnia, or - beside +.
+MAY_BE_CLASSES = frozenset({"none", "nil", "-", "--"})
 # What surrounds a value without being part of it. `tf.strings.strip` removes the same.
 BLANKS = " \t\n\v\f\r"
 

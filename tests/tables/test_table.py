@@ -321,3 +321,29 @@ def test_a_target_is_read_as_its_own_file_writes_it(tmp_path):
     assert sorted(moved.all[1][:, 0]) == sorted(table.all[1][:, 0])
     (found,) = moved.describe_examples("train", [0])
     assert found["x"] in {line.split(";")[0] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("classes", "written"),
+    [
+        (("5%", "10%"), ("5 %", "10")),
+        (("$5", "$10"), ("5.0", "10")),
+        (('"1,000"', '"2,000"'), ("1000", "2000.0")),
+        (("True", "False"), ("true", "FALSE")),
+        (("None", "Apnea"), ("None", "Apnea")),
+        (("+", "-"), ("+", "-")),
+    ],
+)
+def test_classes_are_read_however_they_are_written(tmp_path, classes, written):
+    rows = [[i * i % 17, classes[i % 2]] for i in range(40)]
+    table = Table(write(tmp_path / "t.csv", ["x", "label"], rows))
+    rows = [[i * i % 17, written[i % 2]] for i in range(40)]
+    other = write(tmp_path / "o.csv", ["x", "label"], rows)
+    np.testing.assert_array_equal(Table(other, schema=table.schema).all[1], table.all[1])
+
+
+def test_rows_that_a_regression_leaves_out_are_told(tmp_path):
+    rows = [[i * i, i + 0.5] for i in range(100)] + [[1, "unknown"], [2, "-"], [2, "-"]]
+    path = write(tmp_path / "t.csv", ["x", "price"], rows)
+    told = Table(path, target="price", task="regression").describe()["table"]
+    assert told.endswith("(3 rows without a target left out: 2 '-', 1 'unknown')")
