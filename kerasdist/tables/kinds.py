@@ -31,6 +31,11 @@ class Choice:
     categories: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that it names."""
+        return (*self.ignore, *self.numbers, *self.categories, *self.texts)
+
     def check(self, names: Collection[str], target: str) -> None:
         """Refuses names that the table does not have, or that come twice."""
         seen: dict[str, str] = {target: "target"}

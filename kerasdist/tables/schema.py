@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kerasdist.tables.files.source import Expected
 from kerasdist.tables.values import Style
 
 Kind = Literal["number", "integer", "boolean", "category", "text", "date"]
@@ -95,6 +96,7 @@ class Schema:
         left_out: For each column that the model does not read, why.
         notes: What else people should know about the columns.
         decimal_commas: Whether a lone comma was a decimal comma in the training's file.
+        width: How many columns that file had, if they had no names; else 0.
     """
 
     columns: tuple[Column, ...]
@@ -104,6 +106,13 @@ class Schema:
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     decimal_commas: bool = False
+    width: int = 0
+
+    @property
+    def expected(self) -> Expected:
+        """What is known about other files for the model."""
+        names = {column.name for column in self.columns}
+        return Expected(frozenset({*names, self.target.name}), True, self.target.name, self.width)
 
     def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind in kinds)
@@ -157,6 +166,7 @@ class Schema:
             left_out=dict(content["left_out"]),
             notes=tuple(content["notes"]),
             decimal_commas=content["decimal_commas"],
+            width=content["width"],
         )
 
 

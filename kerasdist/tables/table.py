@@ -15,7 +15,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
-from kerasdist.tables.files.source import Source
+from kerasdist.tables.files.source import Expected, Source
 from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
@@ -43,7 +43,8 @@ class Table:
         texts: Columns that are texts.
         validation_split: The part of the rows that is for validation.
         seed: Decides which rows.
-        header: Whether the first line of a CSV file has the names of the columns.
+        header: Whether the first line of a CSV file has the names of the columns. If None, it
+            should, and a line of values is refused.
         skip_bad: Leave out lines with too many or too few values, instead of raising.
         schema: What was learnt before, from the `schema` of another table. Nothing is then learnt.
 
@@ -69,7 +70,7 @@ class Table:
         texts: Sequence[str] = (),
         validation_split: float = 0.2,
         seed: int = 0,
-        header: bool = True,
+        header: bool | None = None,
         skip_bad: bool = False,
         schema: Schema | Mapping[str, Any] | None = None,
     ) -> None:
@@ -77,15 +78,25 @@ class Table:
         self.path = Path(path).expanduser()
         self._has_header, self._skip_bad = header, skip_bad
         self._split = (validation_split, seed)
-        self._source = self._open(self.path)
+        choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
         if schema is None:
-            choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
+            named = [*choice.names, *([] if target is None else [target])]
+            self._expected = Expected(frozenset(named))
+            self._source = self._open(self.path)
             self.schema = self._learnt(target, task, choice)
         else:
             self.schema = schema if isinstance(schema, Schema) else Schema.from_json(schema)
+        self._expected = self.schema.expected
+        if schema is not None:
+            self._source = self._open(self.path)
 
     def _open(self, path: Path) -> Source:
-        return open_table(path, has_header=self._has_header, skip_bad=self._skip_bad)
+        return open_table(
+            path,
+            has_header=self._has_header,
+            skip_bad=self._skip_bad,
+            expected=self._expected,
+        )
 
     def _learnt(self, target: str | None, task: Task | None, choice: Choice) -> Schema:
         source = self._source
@@ -95,7 +106,8 @@ class Table:
                 f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
                 "Check how it was written."
             )
-        wording.check_header(source, found)
+        if self._has_header is None and target not in source.names:
+            wording.check_header(source, found)
         name = find_target(found, target, str(self.path))
         choice.check(source.names, name)
         commas = source.decimal_commas
@@ -103,7 +115,8 @@ class Table:
         kinds = find_kinds(found, name, choice, decimal_commas=commas)
         raw = read_again(source, kinds.columns, aim, commas=commas)
         schema = learn(raw, kinds, aim, ~self._divided(raw, aim))
-        return dataclasses.replace(schema, decimal_commas=commas)
+        width = len(source.names) if self._has_header is False else 0
+        return dataclasses.replace(schema, decimal_commas=commas, width=width)
 
     def _divided(self, raw: Raw, target: Target) -> np.ndarray:
         """Which rows are for validation."""

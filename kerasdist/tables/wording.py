@@ -35,7 +35,7 @@ def check_header(source: Source, found: Survey) -> None:
             f"({', '.join(repr(name) for name in among[:4])} come again in their columns), not "
             "names. Expected the name of each column there. Add such a line, or use "
             "`--no-header` (`header=False`): the columns are then called column_1, column_2 and "
-            "so on."
+            "so on. If these are names, use `--header` (`header=True`)."
         )
 
 

@@ -58,8 +58,13 @@ class Config(kerasdist.OptimizerConfig):
         default=0.2, metadata={"help": "the part of the rows for validation"}
     )
     split_seed: int = field(default=0, metadata={"help": "decides which rows are that part"})
-    header: bool = field(
-        default=True, metadata={"help": "the first line of a CSV file has the names of the columns"}
+    header: bool | None = field(
+        default=None,
+        metadata={
+            "help": "the first line of a CSV file has the names of the columns; by default a line "
+            "of values is refused. --no-header: there is no such line",
+            "without_value": "true",
+        },
     )
     skip_bad: bool = field(
         default=False,

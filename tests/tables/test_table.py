@@ -347,3 +347,26 @@ def test_rows_that_a_regression_leaves_out_are_told(tmp_path):
     path = write(tmp_path / "t.csv", ["x", "price"], rows)
     told = Table(path, target="price", task="regression").describe()["table"]
     assert told.endswith("(3 rows without a target left out: 2 '-', 1 'unknown')")
+
+
+def test_a_file_without_names_and_target_does_not_shift(tmp_path):
+    rows = [["ab"[i % 2], i * i, i % 7 + 0.5, "same"] for i in range(40)]
+    lines = [",".join(map(str, row)) for row in rows]
+    path = numbers_in(tmp_path, "t.csv", lines)
+    table = Table(path, target="column_1", header=False, validation_split=0)
+    assert "column_4" in table.schema.left_out
+    lines = [line.partition(",")[2] for line in lines]
+    other = numbers_in(tmp_path, "new.csv", lines)
+    expected = table.read(path)["numbers"]
+    np.testing.assert_array_equal(table.read(other)["numbers"], expected)
+    again = Table(other, header=False, schema=table.schema.to_json())
+    np.testing.assert_array_equal(again.read(other)["numbers"], expected)
+    with pytest.raises(KerasdistError, match="no column 'column_1'"):
+        _ = again.all
+
+
+def test_a_text_column_alone_is_enough_to_predict(tmp_path):
+    rows = [[f"a text of words {i % 9}", "ab"[i % 2]] for i in range(40)]
+    table = Table(write(tmp_path / "t.csv", ["text", "label"], rows), texts=["text"])
+    other = numbers_in(tmp_path, "new.csv", ["text", *(row[0] for row in rows)])
+    np.testing.assert_array_equal(table.read(other)["words"], table.read(table.path)["words"])

@@ -28,6 +28,26 @@ class Block:
         return len(self.places)
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What is known about a table before its file is opened.
+
+    Attributes:
+        names: Columns that somebody named, or that a model reads.
+        is_learnt: Whether a model learnt from a table like it: then one column may be enough.
+        target: The column that may be missing then.
+        width: How many columns the training's file had, if they had no names; else 0.
+    """
+
+    names: frozenset[str] = frozenset()
+    is_learnt: bool = False
+    target: str = ""
+    width: int = 0
+
+
+UNKNOWN = Expected()
+
+
 class Source(Protocol):
     """A table that can be read again and again, block by block: memory holds one block.
 
