@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,3 +111,11 @@ def builder_of(column: Column, style: Style) -> Builder:
     if column.is_read_as_number:
         return Numbers(lambda values: numbers(values, style))
     return Strings()
+
+
+def words_in(blocks: Iterable[Sequence[str]]) -> Words:
+    """The words of texts that come in blocks."""
+    texts = Texts()
+    for block in blocks:
+        texts.add(block)
+    return texts.finished()

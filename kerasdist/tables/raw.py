@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,14 +54,6 @@ class Raw:
             None if self.words is None else self.words.take(rows),
             None if self.target is None else self.target[rows],
         )
-
-
-def words_in(blocks: Iterable[Sequence[str]]) -> Words:
-    """The words of texts that come in blocks."""
-    texts = Texts()
-    for block in blocks:
-        texts.add(block)
-    return texts.finished()
 
 
 # What was read last, and what it was: a command that trains needs the same rows several times.

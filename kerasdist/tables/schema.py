@@ -85,6 +85,21 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Split:
+    """Which rows are for validation: those whose key is below the limit of their class.
+
+    Attributes:
+        share: The part of the rows that is for validation.
+        seed: Decides which rows.
+        limits: The limit of each class; a single one if there are no classes.
+    """
+
+    share: float
+    seed: int
+    limits: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Schema:
     """All that is needed to read a file for a trained model.
 
@@ -97,6 +112,7 @@ class Schema:
         notes: What else people should know about the columns.
         decimal_commas: Whether a lone comma was a decimal comma in the training's file.
         width: How many columns that file had, if they had no names; else 0.
+        split: Which rows were for validation.
     """
 
     columns: tuple[Column, ...]
@@ -107,6 +123,7 @@ class Schema:
     notes: tuple[str, ...] = ()
     decimal_commas: bool = False
     width: int = 0
+    split: Split | None = None
 
     @property
     def expected(self) -> Expected:
@@ -167,6 +184,7 @@ class Schema:
             notes=tuple(content["notes"]),
             decimal_commas=content["decimal_commas"],
             width=content["width"],
+            split=content["split"] and Split(**_with_tuples(content["split"])),
         )
 
 

@@ -20,8 +20,8 @@ from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
 from kerasdist.tables.raw import Raw, read, read_again, rows_at
-from kerasdist.tables.schema import Schema, Target, Task
-from kerasdist.tables.split import validation_rows
+from kerasdist.tables.schema import Schema, Task
+from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
 from kerasdist.tables.target import find_target, understand_target
 
@@ -114,14 +114,10 @@ class Table:
         aim = understand_target(found.columns[name], task, decimal_commas=commas)
         kinds = find_kinds(found, name, choice, decimal_commas=commas)
         raw = read_again(source, kinds.columns, aim, commas=commas)
-        schema = learn(raw, kinds, aim, ~self._divided(raw, aim))
+        split = find_split(raw, kinds.columns, aim, *self._split)
+        schema = learn(raw, kinds, aim, ~validation_rows(raw, kinds.columns, aim, split))
         width = len(source.names) if self._has_header is False else 0
-        return dataclasses.replace(schema, decimal_commas=commas, width=width)
-
-    def _divided(self, raw: Raw, target: Target) -> np.ndarray:
-        """Which rows are for validation."""
-        labels = raw.target if target.task == "classification" else None
-        return validation_rows(raw.rows, labels, *self._split)
+        return dataclasses.replace(schema, decimal_commas=commas, width=width, split=split)
 
     @functools.cached_property
     def _raw(self) -> Raw:
@@ -131,7 +127,10 @@ class Table:
 
     @functools.cached_property
     def _is_validation(self) -> np.ndarray:
-        return self._divided(self._raw, self.schema.target)
+        columns, target, split = self.schema.columns, self.schema.target, self.schema.split
+        if split is None or (split.share, split.seed) != self._split:
+            split = find_split(self._raw, columns, target, *self._split)
+        return validation_rows(self._raw, columns, target, split)
 
     @property
     def task(self) -> Task:
