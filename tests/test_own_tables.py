@@ -135,6 +135,17 @@ def test_predict_answers_each_row(people, command, unseen):
     assert float(rows[3]["probability"]) == pytest.approx(answers[3]["probability"], abs=1e-5)
 
 
+def test_answers_have_the_numbers_of_the_rows_in_the_file(command, tmp_path):
+    """Also after lines that were left out."""
+    rows = [[i * i % 37, "ab"[i % 2]] for i in range(40)]
+    write_table(tmp_path / "t.csv", ["x", "label"], rows)
+    assert command("fit", "t.csv", "--skip-bad", "--epochs", 1, "--quiet").code == 0
+    (tmp_path / "new.csv").write_text("x,z\n1,0\n2,3,4\n4,0\n")
+    with pytest.warns(UserWarning, match="1 bad line"):
+        found = command("predict", "runs/t/0001", "new.csv", "--json").objects
+    assert [answer["row"] for answer in found] == [1, 3]
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [("new.csv", "which exists"), ("answers.txt", "ends in .csv"), ("no/a.csv", "folder that")],

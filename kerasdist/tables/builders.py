@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerasdist.tables.schema import Column
-from kerasdist.tables.values import BLANKS, Style, days, is_missing, numbers
+from kerasdist.tables.values import BLANKS, Style, category, days, is_missing, numbers
 from kerasdist.tables.words import split_words
 
 # Of a longer text, only the first words are kept.
@@ -53,30 +53,49 @@ class Builder(Protocol):
 
 
 class Numbers:
+    """Numbers; NaN where there is none.
+
+    Attributes:
+        num_unread: How many values are there, but are not numbers.
+        unread: The first of them.
+    """
+
     def __init__(self, convert: Callable[[Sequence[str]], list[float]]):
         self._convert, self._parts = convert, [np.empty(0, np.float32)]
+        self.num_unread, self.unread = 0, ""
 
     def add(self, values: Sequence[str]) -> None:
         with np.errstate(over="ignore"):  # What float32 cannot hold is infinite, and so missing.
             found = np.array(self._convert(values)).astype(np.float32)
         self._parts.append(np.where(np.isfinite(found), found, np.float32(np.nan)))
+        odd = [i for i in np.flatnonzero(~np.isfinite(found)).tolist() if not is_missing(values[i])]
+        self.num_unread += len(odd)
+        self.unread = self.unread or (values[odd[0]].strip(BLANKS) if odd else "")
 
     def finished(self) -> np.ndarray:
         return np.concatenate(self._parts)
 
 
 class Strings:
-    def __init__(self) -> None:
+    def __init__(self, *, is_boolean: bool = False) -> None:
+        self._is_boolean = is_boolean
         self._known: dict[str, int] = {}
+        self._written: dict[str, int] = {}
         self._parts = [np.empty(0, np.int32)]
 
     def add(self, values: Sequence[str]) -> None:
-        known = self._known
-        codes = [
-            NO_CODE if is_missing(value) else known.setdefault(value.strip(BLANKS), len(known))
-            for value in values
-        ]
+        written = self._written
+        for value in dict.fromkeys(values):  # In their order: the same codes in each process.
+            if value not in written:
+                written[value] = self._code(value)
+        codes = [written[value] for value in values]
         self._parts.append(np.array(codes, np.int32))
+
+    def _code(self, value: str) -> int:
+        if is_missing(value):
+            return NO_CODE
+        name = category(value, is_boolean=self._is_boolean)
+        return self._known.setdefault(name, len(self._known))
 
     def finished(self) -> Names:
         return Names(np.concatenate(self._parts), tuple(self._known))
@@ -110,7 +129,7 @@ def builder_of(column: Column, style: Style) -> Builder:
         return Numbers(lambda values: [days(value) for value in values])
     if column.is_read_as_number:
         return Numbers(lambda values: numbers(values, style))
-    return Strings()
+    return Strings(is_boolean=column.kind == "boolean")
 
 
 def words_in(blocks: Iterable[Sequence[str]]) -> Words:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.tables.builders import Names, Texts, Words, builder_of
+from kerasdist.tables.builders import Names, Numbers, Texts, Words, builder_of
 from kerasdist.tables.files.source import Block, Source
 from kerasdist.tables.kinds import listed
 from kerasdist.tables.schema import Column, Target
@@ -33,6 +33,8 @@ class Raw:
             written there.
         skipped: How many bad lines were left out.
         styles: How the file writes the numbers of each column.
+        unread: For columns of numbers, how many values are there but are not numbers, and the
+            first of them.
     """
 
     rows: int
@@ -42,6 +44,7 @@ class Raw:
     without_target: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
     styles: Mapping[str, Style] = field(default_factory=dict)
+    unread: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> Raw:
         """Some rows, chosen by a mask."""
@@ -144,6 +147,7 @@ def _read(
         {} if reader is None else dict(reader.left_out),
         source.num_skipped,
         styles,
+        {n: (b.num_unread, b.unread) for n, b in builders.items() if isinstance(b, Numbers)},
     )
     return raw, counts
 
@@ -192,4 +196,5 @@ def _kept(block: Block, keep: np.ndarray) -> Block:
         return block
     chosen = np.flatnonzero(keep).tolist()
     columns = tuple(tuple(column[i] for i in chosen) for column in block.columns)
-    return Block(columns, tuple(block.places[i] for i in chosen))
+    places = tuple(block.places[i] for i in chosen)
+    return Block(columns, places, tuple(block.numbers[i] for i in chosen))

@@ -32,6 +32,8 @@ class Column:
         scales: The typical distance from it.
         has_missing: Whether the training part misses values: then the model sees which.
         values: The values of a category that the model knows.
+        unknown: The part of the values in the training's file that it does not know, or that are
+            not numbers.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Column:
     scales: tuple[float, ...] = ()
     has_missing: bool = False
     values: tuple[str | int, ...] = ()
+    unknown: float = 0.0
 
     @property
     def has_numbers(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from kerasdist.tables.schema import Schema, Task
 from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
 from kerasdist.tables.target import find_target, understand_target
+from kerasdist.tables.unknown import warn_of_unknown, with_shares
 
 
 class Table:
@@ -117,13 +119,16 @@ class Table:
         split = find_split(raw, kinds.columns, aim, *self._split)
         schema = learn(raw, kinds, aim, ~validation_rows(raw, kinds.columns, aim, split))
         width = len(source.names) if self._has_header is False else 0
+        schema = with_shares(schema, raw)
         return dataclasses.replace(schema, decimal_commas=commas, width=width, split=split)
 
     @functools.cached_property
     def _raw(self) -> Raw:
         schema = self.schema
         commas = schema.decimal_commas
-        return read_again(self._source, schema.columns, schema.target, commas=commas)
+        raw = read_again(self._source, schema.columns, schema.target, commas=commas)
+        warn_of_unknown(schema.columns, raw, self.path)
+        return raw
 
     @functools.cached_property
     def _is_validation(self) -> np.ndarray:
@@ -177,9 +182,30 @@ class Table:
         Args:
             path: A file that ends in .csv, .tsv or .parquet.
         """
-        source = self._open(Path(path).expanduser())
-        commas = self.schema.decimal_commas
-        return encode(read(source, self.schema.columns, None, commas=commas), self.schema)
+        source, schema = self._open(Path(path).expanduser()), self.schema
+        raw = read(source, schema.columns, None, commas=schema.decimal_commas)
+        warn_of_unknown(schema.columns, raw, source.path)
+        if raw.skipped:
+            warnings.warn(
+                f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} of {str(path)!r} left out, "
+                "without an answer. "
+                "Expected a value for each column. Correct these lines to get all answers.",
+                stacklevel=2,
+            )
+        return encode(raw, schema)
+
+    def row_numbers(self, path: str | os.PathLike[str]) -> np.ndarray | None:
+        """The number in the file of each row that `read` gives, counted from 1.
+
+        It is None if lines with too many or too few values are refused: then no row is left out.
+
+        Args:
+            path: A file that ends in .csv, .tsv or .parquet.
+        """
+        if not self._skip_bad:
+            return None
+        blocks = self._open(Path(path).expanduser()).blocks()
+        return np.array([number for block in blocks for number in block.numbers], np.int64)
 
     @staticmethod
     def schema_of(content: Mapping[str, Any]) -> Schema:

@@ -19,6 +19,10 @@ BLANKS = " \t\n\v\f\r"
 # The pairs of strings that mean no and yes, in lower case.
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
 
+# A category that is a whole number is the same with zeros after the point.
+WHOLE = r"^([-+]?[0-9]+)\.0+$"
+_WHOLE = re.compile(WHOLE)
+
 # How numbers are written: 1234.5, 1234,5 (or 1.234,5), or 1,234.5.
 Style = Literal["point", "comma", "thousands"]
 _UNITS = "$€£¥%"
@@ -93,6 +97,17 @@ def numbers(values: Iterable[str], style: Style) -> list[float]:
                 return found
     known: dict[str, float] = {}
     return [known[v] if v in known else known.setdefault(v, number(v, style)) for v in values]
+
+
+def category(value: str, *, is_boolean: bool = False) -> str:
+    """The category that a value means: 1001.0 is 1001, and of booleans, TRUE is true.
+
+    Example:
+        >>> category(" 1001.0"), category("1.5"), category("Yes"), category("Yes", is_boolean=True)
+        ('1001', '1.5', 'Yes', 'yes')
+    """
+    text = value.strip(BLANKS)
+    return text.lower() if is_boolean else _WHOLE.sub(r"\1", text)
 
 
 def days(value: str) -> float:

@@ -384,3 +384,62 @@ def test_a_table_that_has_grown_keeps_its_training_rows_apart(tmp_path, task):
 def test_another_share_is_found_anew(people):
     table = Table(people)
     assert Table(people, schema=table.schema, validation_split=0.5).num_train == 20
+
+
+@pytest.fixture
+def owners(tmp_path):
+    rows = [
+        [["True", "False"][i % 2], ["1001.0", "1002.0"][i % 2], i * i, f"a{i % 3}", "xy"[i % 2]]
+        for i in range(60)
+    ]
+    header = ["owns", "zip", "n", "code", "y"]
+    return Table(write(tmp_path / "t.csv", header, rows), categories=["zip"], validation_split=0)
+
+
+def test_booleans_and_whole_categories_in_another_form(owners, tmp_path):
+    rows = [[["true", "FALSE"][i % 2], 1001 + i % 2, i * i, f"a{i % 3}"] for i in range(60)]
+    other = write(tmp_path / "new.csv", ["owns", "zip", "n", "code"], rows)
+    expected = owners.read(owners.path)["categories"]
+    np.testing.assert_array_equal(owners.read(other)["categories"], expected)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            ["yes", 1001, 5, "a1"],
+            "9 of 10 values of the column 'owns' in '.*new.csv' were not in",
+        ),
+        (["true", "Bern", 5, "a1"], "'zip' .* as 'Bern'.*Expected values such as '1001', '1002'"),
+        (
+            ["true", 1001, "5 m", "a1"],
+            "'n' .* cannot be read as numbers, such as '5 m'",
+        ),
+    ],
+)
+def test_a_column_that_is_mostly_unknown_is_told(owners, tmp_path, row, message):
+    rows = [["true", 1001, 5, "a1"], *[row] * 9]
+    other = write(tmp_path / "new.csv", ["owns", "zip", "n", "code"], rows)
+    with pytest.warns(UserWarning, match=message):
+        owners.read(other)
+    moved = write(tmp_path / "o.csv", ["owns", "zip", "n", "code", "y"], [[*r, "x"] for r in rows])
+    with pytest.warns(UserWarning, match=message.replace("new.csv", "o.csv")):
+        _ = Table(moved, schema=owners.schema).all
+
+
+def test_rare_values_as_in_training_are_not_told(tmp_path):
+    """The table of the training itself has them."""
+    rows = [[f"only{i}" if i % 5 else "often", i * i, "ab"[i % 2]] for i in range(100)]
+    table = Table(write(tmp_path / "t.csv", ["k", "n", "y"], rows), categories=["k"])
+    assert table.schema.columns[0].unknown == 0.8
+    assert len(Table(table.path, schema=table.schema).read(table.path)["categories"]) == 100
+
+
+def test_rows_have_the_numbers_of_the_file(people, tmp_path):
+    table = Table(people, skip_bad=True)
+    other = tmp_path / "new.csv"
+    other.write_text("age,town\n1,Bern\n2\n3,Genf\n4,Bern,5\n")
+    assert table.row_numbers(other).tolist() == [1, 3]
+    with pytest.warns(UserWarning, match=r"2 bad lines of .*new.csv' left out, without"):
+        assert len(table.read(other)["numbers"]) == 2
+    assert Table(people).row_numbers(people) is None

@@ -59,14 +59,16 @@ class CsvFile:
         self.num_skipped = 0
         rows: list[list[str]] = []
         places: list[int] = []
-        for place, row in self._rows():
+        numbers: list[int] = []
+        for before, (place, row) in enumerate(self._rows(), 1):
             rows.append(row)
             places.append(place)
+            numbers.append(before + self.num_skipped)
             if len(rows) == ROWS_OF_A_BLOCK:
-                yield _block(rows, places)
-                rows, places = [], []
+                yield _block(rows, places, numbers)
+                rows, places, numbers = [], [], []
         if rows:
-            yield _block(rows, places)
+            yield _block(rows, places, numbers)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         width = len(self.names)
@@ -119,5 +121,5 @@ def _skip_line(reader: Any) -> None:
             return
 
 
-def _block(rows: list[list[str]], places: list[int]) -> Block:
-    return Block(tuple(zip(*rows, strict=True)), tuple(places))
+def _block(rows: list[list[str]], places: list[int], numbers: list[int]) -> Block:
+    return Block(tuple(zip(*rows, strict=True)), tuple(places), tuple(numbers))

@@ -19,10 +19,12 @@ class Block:
     Attributes:
         columns: The values of each column as they are in the file; "" where there is none.
         places: For each row the number of its line, or of its row, for messages.
+        numbers: For each row its number in the file, counted from 1; bad rows count, too.
     """
 
     columns: tuple[tuple[str, ...], ...]
     places: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.places)
