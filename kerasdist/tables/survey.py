@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ from kerasdist.tables.values import (
 
 # Of more different values, no column keeps a list.
 MOST_VALUES = 100_000
+# Of a longer value, only its beginning and a hash are kept.
+LONGEST = 200
+_BEGINNING = 60
 
 
 @dataclass
@@ -32,7 +36,9 @@ class ColumnSurvey:
         name: The column.
         present: How many rows have a value.
         missing: How many have none.
-        values: The different values and how often they come; cleared when there are too many.
+        values: The different values and how often they come; cleared when there are too many. Of
+            a long one, the beginning and a hash.
+        has_long: Whether some values are longer than `LONGEST`.
         unsaid: The texts that stand for missing values and how often they come.
         odd: The first value that is not a number.
         is_many: Whether there are more different values than `MOST_VALUES`.
@@ -50,6 +56,7 @@ class ColumnSurvey:
     present: int = 0
     missing: int = 0
     values: Counter[str] = field(default_factory=Counter)
+    has_long: bool = False
     unsaid: Counter[str] = field(default_factory=Counter)
     odd: str | None = None
     is_many: bool = False
@@ -61,6 +68,7 @@ class ColumnSurvey:
     words: int = 0
     lowest: float = math.inf
     highest: float = -math.inf
+    _long: Counter[str] = field(default_factory=Counter)
 
     @property
     def num_values(self) -> int:
@@ -74,10 +82,18 @@ class ColumnSurvey:
 
     def add(self, values: Sequence[str]) -> None:
         """Sees more rows."""
+        if max(map(len, values), default=0) > LONGEST:
+            values = [value.strip(BLANKS) for value in values]
+            for value in values:
+                if len(value) > LONGEST:
+                    self.words += len(value.split())
+                    self._long[_shortened(value)] += 1
+            values = [value for value in values if len(value) <= LONGEST]
         self.values.update(values)
-        if len(self.values) > MOST_VALUES:
+        if len(self.values) + len(self._long) > MOST_VALUES:
             self._analyse()
             self.values.clear()
+            self._long.clear()
             self.is_many = True
 
     def finish(self) -> None:
@@ -88,7 +104,7 @@ class ColumnSurvey:
         stripped: Counter[str] = Counter()
         for value, count in self.values.items():
             stripped[value.strip(BLANKS)] += count
-        self.values = stripped
+        self.values = stripped + self._long
 
     def _analyse(self) -> None:
         """Each different value once: most columns have few."""
@@ -99,8 +115,11 @@ class ColumnSurvey:
                 self.unsaid[value.strip(BLANKS)] += count
             else:
                 there[value] = count
-        self.present += sum(there.values())
-        self.repeats |= len(there) < sum(there.values())
+        num_long = sum(self._long.values())
+        self.has_long |= num_long > 0
+        self.odd = next(iter(self._long), None) if self.odd is None else self.odd
+        self.present += sum(there.values()) + num_long
+        self.repeats |= len(there) + len(self._long) < sum(there.values()) + num_long
         if not self._see_plain_numbers(there):
             for value, count in there.items():
                 self._see(value, count)
@@ -150,6 +169,11 @@ class ColumnSurvey:
     def is_boolean(self) -> bool:
         found = {value.lower() for value in self.values}
         return not self.is_many and len(found) == 2 and found in BOOLEANS
+
+
+def _shortened(value: str) -> str:
+    digest = hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return f"{value[:_BEGINNING]}… {digest}"
 
 
 _PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")

@@ -10,7 +10,7 @@ from typing import Any
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.tables.kinds import MOST, MOST_INTEGERS, listed
 from kerasdist.tables.schema import Target, Task
-from kerasdist.tables.survey import ColumnSurvey, Survey
+from kerasdist.tables.survey import LONGEST, ColumnSurvey, Survey
 from kerasdist.tables.values import BOOLEANS, MAY_BE_CLASSES, Style, number
 
 # A column with one of these names, in any case, is the target if there is no other.
@@ -74,6 +74,9 @@ def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas
         if column.num_values == 1 and not column.is_many:
             raise _unusable(column, "has the same value in all rows", "different values")
         return Target(column.name, "regression", style)
+    if column.has_long:
+        long = f"has texts of more than {LONGEST} characters"
+        raise _unusable(column, long, "short names of classes")
     counts = column.values if is_number else _class_counts(column)
     if column.is_many or len(counts) > MOST_CLASSES:
         many = f"more than {min(len(counts), MOST_CLASSES):,}"

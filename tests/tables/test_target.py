@@ -99,6 +99,7 @@ def test_the_task_can_be_chosen():
             r"has 1 value.* such as 'unknown'.*Correct.*--task regression.*leaves out",
         ),
         ([*range(500), "a", "b"], None, "has 2 values that are not numbers, such as 'a'"),
+        (["long " * 99, "text " * 99] * 9, None, "has texts of more than 200 characters"),
         (["a", "b", *["1"] * 10], "regression", "has 2 values.* such as 'a'"),
         ([1.5] * 5, "regression", "has the same value in all rows"),
     ],
