@@ -285,6 +285,29 @@ def test_texts_give_the_same_bits_on_two_devices(letters):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, 0.009),
+        ({"learning_rate": 0.0001}, 0.0003),
+        ({"optimizer": "momentum", "learning_rate": 0.1}, 0.009),
+    ],
+)
+def test_a_step_shrinks_weights_a_little_whatever_the_learning_rate(people, options, most):
+    config = kerasdist.load_recipe(people / "people.csv", target="Survived", **options).config
+    assert most / 2 < config.weight_decay * config.learning_rate < most
+    given = kerasdist.load_recipe(people / "people.csv", target="Survived", weight_decay=0.0)
+    assert given.config.weight_decay == 0
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum"])
+def test_other_optimizers_learn_with_their_learning_rates(people, command, name):
+    argv = ("--optimizer", name, "--learning-rate", 0.1, "--run-dir", f"runs/{name}", "--quiet")
+    data = people / "people.csv"
+    assert command("fit", data, "--target", "Survived", *argv).code == 0
+    assert result(Path(f"runs/{name}"))["val_accuracy"] > 0.78
+
+
 def test_a_column_of_texts_is_learnt(command, tmp_path):
     random = np.random.default_rng(0)
     rows = [[review(random, GOOD if i % 2 else ("dull", "awful")), i % 2] for i in range(200)]
