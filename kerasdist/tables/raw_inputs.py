@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from kerasdist.tables import values
-from kerasdist.tables.builders import MOST_WORDS
 from kerasdist.tables.learning import BEND, WEEK, YEAR
+from kerasdist.tables.reading.builders import MOST_WORDS
 from kerasdist.tables.schema import (
     FIRST_VALUE,
     FIRST_WORD,

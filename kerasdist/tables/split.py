@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.builders import Names
-from kerasdist.tables.raw import Raw
+from kerasdist.tables.reading.builders import Names
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Split, Target
 
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # Those of SplitMix64.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerasdist.tables.files.source import Source
-from kerasdist.tables.styles import in_order
+from kerasdist.tables.reading.styles import in_order
 from kerasdist.tables.values import (
     BLANKS,
     BOOLEANS,

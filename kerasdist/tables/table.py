@@ -20,7 +20,7 @@ from kerasdist.tables.files.source import Expected, Source
 from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
-from kerasdist.tables.raw import Raw, read, read_again, rows_at
+from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
 from kerasdist.tables.schema import Schema, Task
 from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey

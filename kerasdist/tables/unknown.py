@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasdist.tables.builders import NO_CODE, Names
 from kerasdist.tables.kinds import MOST
-from kerasdist.tables.raw import Raw
+from kerasdist.tables.reading.builders import NO_CODE, Names
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Schema
 
 # A larger part of unknown values of a category than this is worth a warning.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.builders import NO_CODE, Names
 from kerasdist.tables.files.source import Source
-from kerasdist.tables.raw import Raw
+from kerasdist.tables.reading.builders import NO_CODE, Names
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Kind, Schema
 from kerasdist.tables.survey import Survey
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kerasdist import KerasdistError
-from kerasdist.tables.builders import Names, words_in
-from kerasdist.tables.raw import Raw
+from kerasdist.tables.reading.builders import Names, words_in
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Target
 from kerasdist.tables.split import find_split, row_keys, validation_rows
 

@@ -7,7 +7,7 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError, Table
-from kerasdist.tables import raw as raws
+from kerasdist.tables.reading import raw as raws
 from kerasdist.tables.schema import Schema
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.tables.builders import Names, Numbers, Texts, Words, builder_of
 from kerasdist.tables.files.source import Block, Source
 from kerasdist.tables.kinds import listed
+from kerasdist.tables.reading.builders import Names, Numbers, Texts, Words, builder_of
+from kerasdist.tables.reading.styles import StyleCount, own_styles
+from kerasdist.tables.reading.target_reader import TargetReader
 from kerasdist.tables.schema import Column, Target
-from kerasdist.tables.styles import StyleCount, own_styles
-from kerasdist.tables.target_reader import TargetReader
 from kerasdist.tables.values import Style
 
 

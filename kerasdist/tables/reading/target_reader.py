@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.builders import Numbers
 from kerasdist.tables.files.source import Source
 from kerasdist.tables.kinds import listed
+from kerasdist.tables.reading.builders import Numbers
 from kerasdist.tables.schema import Target
 from kerasdist.tables.values import BLANKS, BOOLEANS, Style, is_missing, number, numbers
 
