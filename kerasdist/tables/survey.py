@@ -104,7 +104,8 @@ class ColumnSurvey:
         stripped: Counter[str] = Counter()
         for value, count in self.values.items():
             stripped[value.strip(BLANKS)] += count
-        self.values = stripped + self._long
+        stripped.update(self._long)
+        self.values = stripped
 
     def _analyse(self) -> None:
         """Each different value once: most columns have few."""
@@ -137,9 +138,10 @@ class ColumnSurvey:
         commas = 0
         for text, value, count in zip(values, found, values.values(), strict=True):
             self.whole += count if value.is_integer() else 0
-            # 1.234 may be either, and is the only such number with a point.
-            fits = "." not in text or (text.strip()[-4:-3] == "." and "comma" in styles_of(text))
-            commas += count if fits else 0
+            if text[-4:-3] == ".":  # 1.234 may be either.
+                commas += count if "comma" in styles_of(text) else 0
+            else:
+                commas += count if "." not in text else 0
         self.numbers.update({"point": total, "thousands": total, "comma": commas})
         finite = [value for value in found if math.isfinite(value)]
         self.lowest = min(self.lowest, *finite, math.inf)

@@ -154,10 +154,11 @@ def _delimited(
             best, best_rank, best_rows = delimiter, (agreeing, width), rows
     if not best:
         first = text.lstrip("\r\n").splitlines()[0][:60]
+        or_one = ", or only one that the model reads" if expected.is_learnt else ""
         raise unreadable(
             path,
             f"has one column only: its first line is {first!r}",
-            f"columns between {', '.join(DELIMITERS.values())}s",
+            f"columns between {', '.join(DELIMITERS.values())}s{or_one}",
             "Check how it was written, and save it with one of these delimiters",
         )
     return best, best_rows

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from kerasdist.tables.values import Style, styles_of
 
 # Digits are alike for a style; but a group of thousands does not begin with 0.
-_DIGITS = str.maketrans("0123456789", "1" * 10)
-_ALL_BUT_0 = str.maketrans("123456789", "1" * 9)
-_BEGINNING = 4
+_DIGITS = str.maketrans("0123456789\0", "1" * 10 + "0")
 # No number is longer.
 _LONGEST = 40
 
@@ -29,13 +27,13 @@ class StyleCount:
 
     def add(self, values: Sequence[str]) -> None:
         """Sees more values."""
-        shapes = Counter(
-            value[:_BEGINNING].translate(_ALL_BUT_0) + value[_BEGINNING:].translate(_DIGITS)
-            for value in values
-            if ("." in value or "," in value) and len(value) <= _LONGEST
-        )
-        for shape, count in shapes.items():
-            self.fits.update(dict.fromkeys(_styles_of(shape), count))
+        text = "\n" + "\n".join(values)  # All at once, which is much faster.
+        if "." not in text and "," not in text:
+            return
+        text = text.replace("\n0", "\n\0").replace("\n-0", "\n-\0").translate(_DIGITS)
+        for shape, count in Counter(text.split("\n")).items():
+            if ("." in shape or "," in shape) and len(shape) <= _LONGEST:
+                self.fits.update(dict.fromkeys(_styles_of(shape), count))
 
     def best(self, *, commas: bool) -> list[Style]:
         """The styles that most values fit, the likeliest first; empty if no value has a mark."""
