@@ -135,6 +135,17 @@ def test_predict_answers_each_row(people, command, unseen):
     assert float(rows[3]["probability"]) == pytest.approx(answers[3]["probability"], abs=1e-5)
 
 
+def test_answers_have_the_numbers_of_the_rows_in_the_file(command, tmp_path):
+    """Also after lines that were left out."""
+    rows = [[i * i % 37, "ab"[i % 2]] for i in range(40)]
+    write_table(tmp_path / "t.csv", ["x", "label"], rows)
+    assert command("fit", "t.csv", "--skip-bad", "--epochs", 1, "--quiet").code == 0
+    (tmp_path / "new.csv").write_text("x,z\n1,0\n2,3,4\n4,0\n")
+    with pytest.warns(UserWarning, match="1 bad line"):
+        found = command("predict", "runs/t/0001", "new.csv", "--json").objects
+    assert [answer["row"] for answer in found] == [1, 3]
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [("new.csv", "which exists"), ("answers.txt", "ends in .csv"), ("no/a.csv", "folder that")],
@@ -215,7 +226,7 @@ def test_a_killed_run_continues_to_the_same_bits(people, devices):
         command, cwd=people, env=environment(), stdout=subprocess.PIPE, text=True
     )
     for line in process.stdout:
-        if "step 100," in line:
+        if "epoch 5/" in line:
             process.send_signal(signal.SIGKILL)
             break
     process.communicate()
@@ -272,6 +283,29 @@ def test_texts_give_the_same_bits_on_two_devices(letters):
     trained(letters, *argv)
     found = [result(letters / "runs" / name)["weights_sha256"] for name in ("two", "letters/0001")]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, 0.009),
+        ({"learning_rate": 0.0001}, 0.0003),
+        ({"optimizer": "momentum", "learning_rate": 0.1}, 0.009),
+    ],
+)
+def test_a_step_shrinks_weights_a_little_whatever_the_learning_rate(people, options, most):
+    config = kerasdist.load_recipe(people / "people.csv", target="Survived", **options).config
+    assert most / 2 < config.weight_decay * config.learning_rate < most
+    given = kerasdist.load_recipe(people / "people.csv", target="Survived", weight_decay=0.0)
+    assert given.config.weight_decay == 0
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum"])
+def test_other_optimizers_learn_with_their_learning_rates(people, command, name):
+    argv = ("--optimizer", name, "--learning-rate", 0.1, "--run-dir", f"runs/{name}", "--quiet")
+    data = people / "people.csv"
+    assert command("fit", data, "--target", "Survived", *argv).code == 0
+    assert result(Path(f"runs/{name}"))["val_accuracy"] > 0.78
 
 
 def test_a_column_of_texts_is_learnt(command, tmp_path):

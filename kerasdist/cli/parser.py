@@ -125,9 +125,13 @@ def parse(
 
 
 def _with_values(argv: list[str], flags: Mapping[str, Option]) -> list[str]:
-    """The arguments with a value for each option that may go without."""
+    """The arguments with a value for each option that may go without; `--no-x` is `--x false`."""
     found = []
     for argument, following in itertools.zip_longest(argv, argv[1:], fillvalue="--"):
+        denied = flags.get(f"--{argument.replace('_', '-').removeprefix('--no-')}")
+        if argument.startswith("--no-") and denied and denied.without_value == "true":
+            found += [f"--{argument.removeprefix('--no-')}", "false"]
+            continue
         found.append(argument)
         option = flags.get(argument.replace("_", "-"))
         if option and option.without_value and following.startswith("--"):

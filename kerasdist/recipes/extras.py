@@ -14,6 +14,8 @@
   graph, with `inputs` (a `tf.TensorSpec` by name). An exported SavedModel has it.
 - `read_rows(config, path)`: reads a file with many examples, such as a table, as the model's
   features.
+- `row_numbers(config, path)`: the number of each of these examples in the file, counted from 1, if
+  some were left out; else None.
 - `describe_input(config)`: what a program must give to an exported model, in words.
 - `build_views(config)`: returns a function that makes a list of views of the model's features, for
   test-time augmentation.
@@ -158,6 +160,19 @@ def read_rows(recipe: Recipe, path: Path) -> dict[str, np.ndarray]:
     """Reads all examples of a file."""
     rows = _part(recipe, "read_rows")(recipe.config, path)
     return {str(name): np.asarray(array) for name, array in rows.items()}
+
+
+def row_numbers(recipe: Recipe, path: Path, count: int) -> list[int]:
+    """The number in a file of each of its examples that were read, counted from 1."""
+    find = _part(recipe, "row_numbers")
+    found = None if find is None else find(recipe.config, path)
+    numbers = list(range(1, 1 + count)) if found is None else [int(number) for number in found]
+    if len(numbers) != count:
+        raise KerasdistError(
+            f"Received {len(numbers)} numbers from the recipe's `row_numbers` for {count} rows. "
+            "Expected one per row. Correct it in data.py."
+        )
+    return numbers
 
 
 def input_in_words(recipe: Recipe | None) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kerasdist.tables.raw import NO_CODE, Names, Raw
+from kerasdist.tables.reading.builders import NO_CODE, Names
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Schema
 
 # A class with a smaller part of its fair share of the rows is rare enough to say so.

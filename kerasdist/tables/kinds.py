@@ -19,7 +19,9 @@ MOST_INTEGER_COLUMNS = 20
 # The part of a column's values that must be numbers (or dates) for the column to be so.
 MOST = 0.95
 _WORDS_OF_A_TEXT = 3.0
-_IDENTIFIER = re.compile(r"(.*[a-z_\s-])?(id|uuid|index|unnamed|key)|.*Id|.*ID|Unnamed: 0")
+_IDENTIFIER = re.compile(
+    r"((?i:.*[\W_])?(?i:id|uuid|guid|index|key)|.*[a-z0-9](Id|ID|Uuid|UUID)|(?i:unnamed)(: 0)?)"
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Choice:
     numbers: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that it names."""
+        return (*self.ignore, *self.numbers, *self.categories, *self.texts)
 
     def check(self, names: Collection[str], target: str) -> None:
         """Refuses names that the table does not have, or that come twice."""

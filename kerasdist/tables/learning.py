@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from kerasdist.tables.kinds import Kinds
-from kerasdist.tables.raw import NO_CODE, Names, Raw, Words
+from kerasdist.tables.reading.builders import NO_CODE, Names, Words
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import (
     FIRST_VALUE,
     FIRST_WORD,

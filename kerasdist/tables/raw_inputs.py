@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from kerasdist.tables import values
 from kerasdist.tables.learning import BEND, WEEK, YEAR
-from kerasdist.tables.raw import MOST_WORDS
+from kerasdist.tables.reading.builders import MOST_WORDS
 from kerasdist.tables.schema import (
     FIRST_VALUE,
     FIRST_WORD,
@@ -86,6 +86,10 @@ class RawInputs(tf.Module):
         else:
             text = tf.strings.strip(given)
             missing = _is_missing(text)
+            if column.kind == "boolean":
+                text = tf.strings.lower(text, encoding="utf-8")
+            else:
+                text = tf.strings.regex_replace(text, values.WHOLE, r"\1")
             found = OTHER if table is None else table.lookup(text)
         return tf.where(missing, NO_VALUE, found)
 

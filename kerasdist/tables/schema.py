@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kerasdist.tables.files.source import Expected
 from kerasdist.tables.values import Style
 
 Kind = Literal["number", "integer", "boolean", "category", "text", "date"]
@@ -31,6 +32,8 @@ class Column:
         scales: The typical distance from it.
         has_missing: Whether the training part misses values: then the model sees which.
         values: The values of a category that the model knows.
+        unknown: The part of the values in the training's file that it does not know, or that are
+            not numbers.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Column:
     scales: tuple[float, ...] = ()
     has_missing: bool = False
     values: tuple[str | int, ...] = ()
+    unknown: float = 0.0
 
     @property
     def has_numbers(self) -> bool:
@@ -84,6 +88,21 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Split:
+    """Which rows are for validation: those whose key is below the limit of their class.
+
+    Attributes:
+        share: The part of the rows that is for validation.
+        seed: Decides which rows.
+        limits: The limit of each class; a single one if there are no classes.
+    """
+
+    share: float
+    seed: int
+    limits: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Schema:
     """All that is needed to read a file for a trained model.
 
@@ -94,6 +113,9 @@ class Schema:
         num_words: How many words of an example it reads.
         left_out: For each column that the model does not read, why.
         notes: What else people should know about the columns.
+        decimal_commas: Whether a lone comma was a decimal comma in the training's file.
+        width: How many columns that file had, if they had no names; else 0.
+        split: Which rows were for validation.
     """
 
     columns: tuple[Column, ...]
@@ -102,6 +124,15 @@ class Schema:
     num_words: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    decimal_commas: bool = False
+    width: int = 0
+    split: Split | None = None
+
+    @property
+    def expected(self) -> Expected:
+        """What is known about other files for the model."""
+        names = {column.name for column in self.columns}
+        return Expected(frozenset({*names, self.target.name}), True, self.target.name, self.width)
 
     def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind in kinds)
@@ -154,6 +185,9 @@ class Schema:
             num_words=content["num_words"],
             left_out=dict(content["left_out"]),
             notes=tuple(content["notes"]),
+            decimal_commas=content["decimal_commas"],
+            width=content["width"],
+            split=content["split"] and Split(**_with_tuples(content["split"])),
         )
 
 

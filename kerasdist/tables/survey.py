@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerasdist.tables.files.source import Source
+from kerasdist.tables.reading.styles import in_order
 from kerasdist.tables.values import (
     BLANKS,
+    BOOLEANS,
     Style,
     days,
     is_missing,
@@ -20,7 +23,9 @@ from kerasdist.tables.values import (
 
 # Of more different values, no column keeps a list.
 MOST_VALUES = 100_000
-_BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
+# Of a longer value, only its beginning and a hash are kept.
+LONGEST = 200
+_BEGINNING = 60
 
 
 @dataclass
@@ -31,7 +36,11 @@ class ColumnSurvey:
         name: The column.
         present: How many rows have a value.
         missing: How many have none.
-        values: The different values and how often they come; cleared when there are too many.
+        values: The different values and how often they come; cleared when there are too many. Of
+            a long one, the beginning and a hash.
+        has_long: Whether some values are longer than `LONGEST`.
+        unsaid: The texts that stand for missing values and how often they come.
+        odd: The first value that is not a number.
         is_many: Whether there are more different values than `MOST_VALUES`.
         repeats: Whether some value comes twice.
         numbers: How many values are numbers, in each style.
@@ -47,6 +56,9 @@ class ColumnSurvey:
     present: int = 0
     missing: int = 0
     values: Counter[str] = field(default_factory=Counter)
+    has_long: bool = False
+    unsaid: Counter[str] = field(default_factory=Counter)
+    odd: str | None = None
     is_many: bool = False
     repeats: bool = False
     numbers: Counter[Style] = field(default_factory=Counter)
@@ -56,6 +68,7 @@ class ColumnSurvey:
     words: int = 0
     lowest: float = math.inf
     highest: float = -math.inf
+    _long: Counter[str] = field(default_factory=Counter)
 
     @property
     def num_values(self) -> int:
@@ -69,10 +82,18 @@ class ColumnSurvey:
 
     def add(self, values: Sequence[str]) -> None:
         """Sees more rows."""
+        if max(map(len, values), default=0) > LONGEST:
+            values = [value.strip(BLANKS) for value in values]
+            for value in values:
+                if len(value) > LONGEST:
+                    self.words += len(value.split())
+                    self._long[_shortened(value)] += 1
+            values = [value for value in values if len(value) <= LONGEST]
         self.values.update(values)
-        if len(self.values) > MOST_VALUES:
+        if len(self.values) + len(self._long) > MOST_VALUES:
             self._analyse()
             self.values.clear()
+            self._long.clear()
             self.is_many = True
 
     def finish(self) -> None:
@@ -83,6 +104,7 @@ class ColumnSurvey:
         stripped: Counter[str] = Counter()
         for value, count in self.values.items():
             stripped[value.strip(BLANKS)] += count
+        stripped.update(self._long)
         self.values = stripped
 
     def _analyse(self) -> None:
@@ -91,10 +113,14 @@ class ColumnSurvey:
         for value, count in self.values.items():
             if is_missing(value):
                 self.missing += count
+                self.unsaid[value.strip(BLANKS)] += count
             else:
                 there[value] = count
-        self.present += sum(there.values())
-        self.repeats |= len(there) < sum(there.values())
+        num_long = sum(self._long.values())
+        self.has_long |= num_long > 0
+        self.odd = next(iter(self._long), None) if self.odd is None else self.odd
+        self.present += sum(there.values()) + num_long
+        self.repeats |= len(there) + len(self._long) < sum(there.values()) + num_long
         if not self._see_plain_numbers(there):
             for value, count in there.items():
                 self._see(value, count)
@@ -109,11 +135,14 @@ class ColumnSurvey:
             return False
         total = sum(values.values())
         self.words += total
-        whole = 0
-        for value, count in zip(found, values.values(), strict=True):
-            whole += count if value.is_integer() else 0
-        self.whole += whole
-        self.numbers.update({"point": total, "thousands": total, "comma": whole})
+        commas = 0
+        for text, value, count in zip(values, found, values.values(), strict=True):
+            self.whole += count if value.is_integer() else 0
+            if text[-4:-3] == ".":  # 1.234 may be either.
+                commas += count if "comma" in styles_of(text) else 0
+            else:
+                commas += count if "." not in text else 0
+        self.numbers.update({"point": total, "thousands": total, "comma": commas})
         finite = [value for value in found if math.isfinite(value)]
         self.lowest = min(self.lowest, *finite, math.inf)
         self.highest = max(self.highest, *finite, -math.inf)
@@ -128,21 +157,25 @@ class ColumnSurvey:
             if math.isfinite(found):
                 self.whole += count if found.is_integer() else 0
                 self.lowest, self.highest = min(self.lowest, found), max(self.highest, found)
-        elif not math.isnan(days(value)):
+            return
+        self.odd = value.strip(BLANKS) if self.odd is None else self.odd
+        if not math.isnan(days(value)):
             self.dates += count
         elif is_unclear_date(value):
             self.unclear_dates += count
 
     def style(self, decimal_commas: bool) -> Style:
         """The way in which most values are numbers."""
-        order: list[Style] = ["point", "comma", "thousands"]
-        if not decimal_commas:
-            order = ["point", "thousands", "comma"]
-        return max(order, key=lambda style: self.numbers[style])
+        return max(in_order(decimal_commas), key=lambda style: self.numbers[style])
 
     def is_boolean(self) -> bool:
         found = {value.lower() for value in self.values}
-        return not self.is_many and len(found) == 2 and found in _BOOLEANS
+        return not self.is_many and len(found) == 2 and found in BOOLEANS
+
+
+def _shortened(value: str) -> str:
+    digest = hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return f"{value[:_BEGINNING]}… {digest}"
 
 
 _PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,16 @@ from kerasdist.errors import KerasdistError
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
-from kerasdist.tables.files.source import Source
+from kerasdist.tables.files.source import Expected, Source
 from kerasdist.tables.hints import find_leaks, imbalance
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
-from kerasdist.tables.raw import Raw, read, read_again, rows_at
-from kerasdist.tables.schema import Schema, Target, Task
-from kerasdist.tables.split import validation_rows
+from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
+from kerasdist.tables.schema import Schema, Task
+from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
 from kerasdist.tables.target import find_target, understand_target
+from kerasdist.tables.unknown import warn_of_unknown, with_shares
 
 
 class Table:
@@ -42,7 +45,8 @@ class Table:
         texts: Columns that are texts.
         validation_split: The part of the rows that is for validation.
         seed: Decides which rows.
-        header: Whether the first line of a CSV file has the names of the columns.
+        header: Whether the first line of a CSV file has the names of the columns. If None, it
+            should, and a line of values is refused.
         skip_bad: Leave out lines with too many or too few values, instead of raising.
         schema: What was learnt before, from the `schema` of another table. Nothing is then learnt.
 
@@ -68,7 +72,7 @@ class Table:
         texts: Sequence[str] = (),
         validation_split: float = 0.2,
         seed: int = 0,
-        header: bool = True,
+        header: bool | None = None,
         skip_bad: bool = False,
         schema: Schema | Mapping[str, Any] | None = None,
     ) -> None:
@@ -76,15 +80,25 @@ class Table:
         self.path = Path(path).expanduser()
         self._has_header, self._skip_bad = header, skip_bad
         self._split = (validation_split, seed)
-        self._source = self._open(self.path)
+        choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
         if schema is None:
-            choice = Choice(tuple(ignore), tuple(numbers), tuple(categories), tuple(texts))
+            named = [*choice.names, *([] if target is None else [target])]
+            self._expected = Expected(frozenset(named))
+            self._source = self._open(self.path)
             self.schema = self._learnt(target, task, choice)
         else:
             self.schema = schema if isinstance(schema, Schema) else Schema.from_json(schema)
+        self._expected = self.schema.expected
+        if schema is not None:
+            self._source = self._open(self.path)
 
     def _open(self, path: Path) -> Source:
-        return open_table(path, has_header=self._has_header, skip_bad=self._skip_bad)
+        return open_table(
+            path,
+            has_header=self._has_header,
+            skip_bad=self._skip_bad,
+            expected=self._expected,
+        )
 
     def _learnt(self, target: str | None, task: Task | None, choice: Choice) -> Schema:
         source = self._source
@@ -94,27 +108,34 @@ class Table:
                 f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
                 "Check how it was written."
             )
-        wording.check_header(source, found)
+        if self._has_header is None and target not in source.names:
+            wording.check_header(source, found)
         name = find_target(found, target, str(self.path))
         choice.check(source.names, name)
         commas = source.decimal_commas
         aim = understand_target(found.columns[name], task, decimal_commas=commas)
         kinds = find_kinds(found, name, choice, decimal_commas=commas)
-        raw = read_again(source, kinds.columns, aim)
-        return learn(raw, kinds, aim, ~self._divided(raw, aim))
-
-    def _divided(self, raw: Raw, target: Target) -> np.ndarray:
-        """Which rows are for validation."""
-        labels = raw.target if target.task == "classification" else None
-        return validation_rows(raw.rows, labels, *self._split)
+        raw = read_again(source, kinds.columns, aim, commas=commas)
+        split = find_split(raw, kinds.columns, aim, *self._split)
+        schema = learn(raw, kinds, aim, ~validation_rows(raw, kinds.columns, aim, split))
+        width = len(source.names) if self._has_header is False else 0
+        schema = with_shares(schema, raw)
+        return dataclasses.replace(schema, decimal_commas=commas, width=width, split=split)
 
     @functools.cached_property
     def _raw(self) -> Raw:
-        return read_again(self._source, self.schema.columns, self.schema.target)
+        schema = self.schema
+        commas = schema.decimal_commas
+        raw = read_again(self._source, schema.columns, schema.target, commas=commas)
+        warn_of_unknown(schema.columns, raw, self.path)
+        return raw
 
     @functools.cached_property
     def _is_validation(self) -> np.ndarray:
-        return self._divided(self._raw, self.schema.target)
+        columns, target, split = self.schema.columns, self.schema.target, self.schema.split
+        if split is None or (split.share, split.seed) != self._split:
+            split = find_split(self._raw, columns, target, *self._split)
+        return validation_rows(self._raw, columns, target, split)
 
     @property
     def task(self) -> Task:
@@ -161,8 +182,30 @@ class Table:
         Args:
             path: A file that ends in .csv, .tsv or .parquet.
         """
-        source = self._open(Path(path).expanduser())
-        return encode(read(source, self.schema.columns, None), self.schema)
+        source, schema = self._open(Path(path).expanduser()), self.schema
+        raw = read(source, schema.columns, None, commas=schema.decimal_commas)
+        warn_of_unknown(schema.columns, raw, source.path)
+        if raw.skipped:
+            warnings.warn(
+                f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} of {str(path)!r} left out, "
+                "without an answer. "
+                "Expected a value for each column. Correct these lines to get all answers.",
+                stacklevel=2,
+            )
+        return encode(raw, schema)
+
+    def row_numbers(self, path: str | os.PathLike[str]) -> np.ndarray | None:
+        """The number in the file of each row that `read` gives, counted from 1.
+
+        It is None if lines with too many or too few values are refused: then no row is left out.
+
+        Args:
+            path: A file that ends in .csv, .tsv or .parquet.
+        """
+        if not self._skip_bad:
+            return None
+        blocks = self._open(Path(path).expanduser()).blocks()
+        return np.array([number for block in blocks for number in block.numbers], np.int64)
 
     @staticmethod
     def schema_of(content: Mapping[str, Any]) -> Schema:
@@ -212,7 +255,8 @@ class Table:
         """
         is_there = self._is_validation == (split == "validation")
         numbers = np.flatnonzero(is_there)[list(positions)].tolist()
-        rows = rows_at(self._source, self.schema.target, numbers)
+        target = self.schema.target
+        rows = rows_at(self._source, target, self._raw.styles[target.name], numbers)
         return [wording.of_row(self._source, self.schema, *rows[number]) for number in numbers]
 
     def __repr__(self) -> str:

@@ -16,7 +16,8 @@ from kerasdist.recipes.own_data.splits import TRAIN, VALIDATION
 from kerasdist.tables.files.text_file import problem, read_text
 from kerasdist.tables.kinds import Kinds
 from kerasdist.tables.learning import as_targets, encode, learn
-from kerasdist.tables.raw import Raw, words_in
+from kerasdist.tables.reading.builders import words_in
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Schema, Target
 from kerasdist.tables.wording import shortened
 

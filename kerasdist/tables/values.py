@@ -11,16 +11,32 @@ from typing import Literal
 # Compared in lower case, without blanks around them.
 MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "nil", "?", "-", "--")
 _MISSING = frozenset(MISSING)
+# Of these, a target that is a string may mean a class: None beside Insomnia, or - beside +.
+MAY_BE_CLASSES = frozenset({"none", "nil", "-", "--"})
 # What surrounds a value without being part of it. `tf.strings.strip` removes the same.
 BLANKS = " \t\n\v\f\r"
+
+# The pairs of strings that mean no and yes, in lower case.
+BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
+
+# A category that is a whole number is the same with zeros after the point.
+WHOLE = r"^([-+]?[0-9]+)\.0+$"
+_WHOLE = re.compile(WHOLE)
 
 # How numbers are written: 1234.5, 1234,5 (or 1.234,5), or 1,234.5.
 Style = Literal["point", "comma", "thousands"]
 _UNITS = "$€£¥%"
-_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+(e[-+]?\d+)?", re.IGNORECASE)
-_GROUPED = re.compile(r"[-+]?\d{1,3}(\.\d{3})+")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
-_POINT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf(inity)?", re.IGNORECASE)
+_EXPONENT = r"(e[-+]?\d+)?|[-+]?inf(inity)?"
+# A group of thousands never begins with 0: 0.125 has a decimal point.
+_PATTERNS: dict[Style, re.Pattern[str]] = {
+    "point": re.compile(rf"[-+]?(\d+\.?\d*|\.\d+){_EXPONENT}", re.IGNORECASE),
+    "comma": re.compile(
+        rf"[-+]?((\d+|[1-9]\d{{0,2}}(\.\d{{3}})+)(,\d+)?|,\d+){_EXPONENT}", re.IGNORECASE
+    ),
+    "thousands": re.compile(
+        rf"[-+]?((\d+|[1-9]\d{{0,2}}(,\d{{3}})+)(\.\d*)?|\.\d+){_EXPONENT}", re.IGNORECASE
+    ),
+}
 
 # Dates are ISO only: nobody can tell whether 03/04/2024 is in March.
 DATE = r"(\d{4})-(\d\d)-(\d\d)([ T](\d\d):(\d\d)(:(\d\d)(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"
@@ -48,31 +64,24 @@ def styles_of(value: str) -> frozenset[Style]:
         (['point', 'thousands'], [])
     """
     text = _bare(value)
-    found: set[Style] = set()
-    if _POINT.fullmatch(text):
-        found |= {"point", "thousands"}
-        if text.lstrip("+-").isdigit() or _GROUPED.fullmatch(text):
-            found.add("comma")
-    elif _COMMA.fullmatch(text) or _GROUPED.fullmatch(text):
-        found.add("comma")
-    if _THOUSANDS.fullmatch(text):
-        found.add("thousands")
-    return frozenset(found)
+    return frozenset(style for style, pattern in _PATTERNS.items() if pattern.fullmatch(text))
 
 
 def number(value: str, style: Style) -> float:
-    """A value as a number; NaN if it is missing or not a number.
+    """A value as a number; NaN if it is missing, not a number, or written in another style.
 
     Example:
-        >>> number("1,5", "comma"), number("$1,500", "thousands"), number("x", "point")
+        >>> number("1,5", "comma"), number("$1,500", "thousands"), number("1.5", "comma")
         (1.5, 1500.0, nan)
     """
     text = _bare(value)
+    if not _PATTERNS[style].fullmatch(text):
+        return math.nan
     if style == "comma":
         text = text.replace(".", "").replace(",", ".")
     elif style == "thousands":
         text = text.replace(",", "")
-    return float(text) if _POINT.fullmatch(text) else math.nan
+    return float(text)
 
 
 def numbers(values: Iterable[str], style: Style) -> list[float]:
@@ -88,6 +97,17 @@ def numbers(values: Iterable[str], style: Style) -> list[float]:
                 return found
     known: dict[str, float] = {}
     return [known[v] if v in known else known.setdefault(v, number(v, style)) for v in values]
+
+
+def category(value: str, *, is_boolean: bool = False) -> str:
+    """The category that a value means: 1001.0 is 1001, and of booleans, TRUE is true.
+
+    Example:
+        >>> category(" 1001.0"), category("1.5"), category("Yes"), category("Yes", is_boolean=True)
+        ('1001', '1.5', 'Yes', 'yes')
+    """
+    text = value.strip(BLANKS)
+    return text.lower() if is_boolean else _WHOLE.sub(r"\1", text)
 
 
 def days(value: str) -> float:
@@ -126,4 +146,11 @@ _OTHER_DATE = re.compile(
 
 
 def _bare(value: str) -> str:
-    return value.strip(BLANKS).strip(_UNITS).strip(BLANKS)
+    """A value without units, with its sign in front: ($5.50) is -5.50."""
+    text = value.strip(BLANKS).replace("\N{MINUS SIGN}", "-")
+    sign = ""
+    if text[:1] in ("-", "+"):
+        sign, text = text[0], text[1:]
+    elif text[:1] == "(" and text[-1:] == ")" and text[1:2] not in ("-", "+"):
+        sign, text = "-", text[1:-1]
+    return sign + text.strip(BLANKS).strip(_UNITS).strip(BLANKS)

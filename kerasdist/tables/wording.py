@@ -8,7 +8,8 @@ import numpy as np
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.source import Source
-from kerasdist.tables.raw import NO_CODE, Names, Raw
+from kerasdist.tables.reading.builders import NO_CODE, Names
+from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Kind, Schema
 from kerasdist.tables.survey import Survey
 
@@ -34,7 +35,7 @@ def check_header(source: Source, found: Survey) -> None:
             f"({', '.join(repr(name) for name in among[:4])} come again in their columns), not "
             "names. Expected the name of each column there. Add such a line, or use "
             "`--no-header` (`header=False`): the columns are then called column_1, column_2 and "
-            "so on."
+            "so on. If these are names, use `--header` (`header=True`)."
         )
 
 
@@ -84,8 +85,17 @@ def _of_file(source: Source, raw: Raw) -> str:
     if raw.skipped:
         more.append(f"{raw.skipped:,} bad lines left out")
     if raw.without_target:
-        more.append(f"{raw.without_target:,} rows without a target left out")
+        more.append(_without_target(raw))
     return f"{text} ({'; '.join(more)})" if more else text
+
+
+def _without_target(raw: Raw) -> str:
+    """How many rows were left out, and what is written in place of their target."""
+    counts = sorted(raw.without_target.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{count:,} {repr(text) if text else 'empty'}" for text, count in counts]
+    total = sum(raw.without_target.values())
+    rows = "1 row" if total == 1 else f"{total:,} rows"
+    return f"{rows} without a target left out: {_named(shown, _MOST_CLASSES)}"
 
 
 def _of_target(schema: Schema, raw: Raw) -> str:
@@ -112,6 +122,6 @@ def _of_column(column: Column, raw: Raw) -> str:
     return f"{column.name} ({', '.join(details)})" if details else column.name
 
 
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _named(names: Sequence[str], most: int = _MOST_NAMED) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

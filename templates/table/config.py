@@ -10,6 +10,7 @@ import kerasdist
 
 from .example import made_table
 
+LEARNING_RATE = 0.003
 # About how many steps a training should have, if its number of epochs is not given.
 STEPS = 300
 # If a run is trained again with other values of these, all is learnt from the data anew.
@@ -50,7 +51,7 @@ class Config(kerasdist.OptimizerConfig):
         default=None, metadata={"help": "passes over the training data", "from_data": True}
     )
     optimizer: str = "adamw"
-    learning_rate: float = 0.003
+    learning_rate: float = LEARNING_RATE
     weight_decay: float | None = field(
         default=None,
         metadata={
@@ -65,8 +66,13 @@ class Config(kerasdist.OptimizerConfig):
         default=0.2, metadata={"help": "the part of the rows for validation"}
     )
     split_seed: int = field(default=0, metadata={"help": "decides which rows are that part"})
-    header: bool = field(
-        default=True, metadata={"help": "the first line of a CSV file has the names of the columns"}
+    header: bool | None = field(
+        default=None,
+        metadata={
+            "help": "the first line of a CSV file has the names of the columns; by default a line "
+            "of values is refused. --no-header: there is no such line",
+            "without_value": "true",
+        },
     )
     skip_bad: bool = field(
         default=False,
@@ -111,9 +117,14 @@ def learn(config) -> dict:
         "num_train": rows,
         "batch_size": size,
         "epochs": config.epochs or min(max(epochs, 12), 60),
-        # Few rows are easily learnt by heart.
-        "weight_decay": 2_000 / max(rows, 700)
-        if config.weight_decay is None
-        else config.weight_decay,
+        "weight_decay": weight_decay(config, rows),
         "units": config.units or (64 if rows < 5_000 else 128 if rows < 100_000 else 256),
     }
+
+
+def weight_decay(config, rows: int) -> float:
+    """The given one, or more for fewer rows: these are easily learnt by heart."""
+    if config.weight_decay is not None:
+        return config.weight_decay
+    # A step multiplies it by the learning rate: a higher one, as SGD needs, must not shrink more.
+    return 2_000 / max(rows, 700) * LEARNING_RATE / max(config.learning_rate, LEARNING_RATE)

@@ -42,6 +42,11 @@ def read_rows(config, path) -> dict[str, np.ndarray]:
     return open_other(config, path).read(path)
 
 
+def row_numbers(config, path):
+    """The number of each of these rows in the file, if --skip-bad left out some; else None."""
+    return open_other(config, path).row_numbers(path)
+
+
 def raw_inputs(config):
     """The same in the graph of an exported model, from strings and numbers: one input a column."""
     return kerasdist.Table.raw_inputs(config.schema)

@@ -67,3 +67,21 @@ def test_an_option_may_go_without_a_value(argv, value):
         "flag": Option(bool, False, "a flag"),
     }
     assert parse({"run": known}, argv, "kerasdist", "")["run"]["freeze"] == value
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        ([], None),
+        (["--with-header"], True),
+        (["--no-with-header"], False),
+        (["--no-with-header", "--no-flag"], False),
+        (["--with-header", "false"], False),
+    ],
+)
+def test_yes_no_or_neither(argv, value):
+    known = {
+        "with_header": Option(bool | None, None, "a header", without_value="true"),
+        "flag": Option(bool, True, "a flag"),
+    }
+    assert parse({"run": known}, argv, "kerasdist", "")["run"]["with_header"] is value

@@ -185,6 +185,14 @@ def test_a_table_without_a_header(command, tmp_path):
     assert kerasdist.load_recipe("mine").config.class_names == ("a", "b")
 
 
+def test_a_header_of_numbers_is_said(command, tmp_path):
+    lines = [f"{'xy'[i % 2]},{i % 7},{i}.5" for i in range(40)]
+    (tmp_path / "u.csv").write_text("\n".join(["kind,9,5", *lines]))
+    options = ("--from", "u.csv", "--target", "kind")
+    assert command("new", "mine", *options, "--header").code == 0
+    assert kerasdist.load_recipe("mine").config.header is True
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -68,6 +68,21 @@ def test_unique_numbers_are_identifiers_by_their_name_only(tmp_path):
     assert one(tmp_path, RANDOM.normal(size=N), name="id") == "number"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["id", "ID", "Id", "user id", "user_id", "USER-ID", "userId", "PassengerID", "Unnamed: 0"],
+)
+def test_a_name_that_means_an_identifier(tmp_path, name):
+    values = RANDOM.permutation(10 * N)[:N]
+    assert one(tmp_path, values, name=name) == "another number in each row"
+
+
+@pytest.mark.parametrize("name", ["paid", "bid", "humid", "PAID", "monkey", "Android", "solid"])
+def test_a_name_that_only_ends_like_one(tmp_path, name):
+    values = RANDOM.permutation(10 * N)[:N]
+    assert one(tmp_path, values, name=name) == "number"
+
+
 def test_few_values_that_are_no_numbers_count_as_missing_and_are_told(tmp_path):
     values = [*RANDOM.normal(size=N - 2), "about 3", "unknown"]
     kinds, _, notes = kinds_of(tmp_path, {"x": values})
@@ -116,3 +131,31 @@ def test_wrong_choices_are_refused():
 def test_a_table_without_usable_columns_is_refused(tmp_path):
     with pytest.raises(KerasdistError, match=r"no column to learn from.*x: always 1"):
         kinds_of(tmp_path, {"x": [1] * N})
+
+
+def test_long_texts_are_not_kept(tmp_path):
+    """They would need gigabytes. How often they come is known without them."""
+    text = "many words of a long text " * 40
+    found = surveys.ColumnSurvey("x")
+    found.add([text, text + "!", "short", text, ""])
+    found.finish()
+    assert (found.present, found.missing, found.num_values) == (4, 1, 3)
+    assert found.words == 3 * 240 + 2  # "!" is a word, and "short".
+    assert found.repeats
+    assert max(map(len, found.values)) < 300
+    assert sorted(found.values.values()) == [1, 1, 2]
+    assert found.style(False) == "point"
+    assert not found.numbers
+
+
+def test_long_texts_are_texts(tmp_path):
+    values = [f"{'a long text with many words ' * 20}{i}" for i in range(N)]
+    assert one(tmp_path, values) == "text"
+    assert one(tmp_path, ["always the same long text " * 20] * N).startswith("always always the")
+
+
+def test_more_long_texts_than_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(surveys, "MOST_VALUES", 10)
+    monkeypatch.setattr("kerasdist.tables.files.csv_file.ROWS_OF_A_BLOCK", 25)
+    values = [f"{'a long text with many words ' * 20}{i}" for i in range(N)]
+    assert one(tmp_path, values) == "text"

@@ -28,7 +28,7 @@ def test_texts_are_cut_into_words_as_in_python(text):
     assert found == words_in_python(text)
 
 
-HEADER = ["size in m²", "rooms", "sex", "married", "sold", "note", "town", "label"]
+HEADER = ["size in m²", "rooms", "sex", "married", "sold", "note", "town", "zip", "label"]
 TOWNS = ["Bern", "Zürich", "Genève", "?", ""]
 
 
@@ -40,10 +40,11 @@ def row(i, random):
         ["", "n/a", f"{random.normal(100, 40):.2f}", "1e3"][random.integers(0, 4)],
         ["", *"12345"][random.integers(0, 6)],
         [" f", "m ", "m", "x"][random.integers(0, 4)],
-        ["yes", "no"][random.integers(0, 2)],
+        ["yes", "no", "YES", " No"][random.integers(0, 4)],
         sold,
         text,
         TOWNS[random.integers(0, 5)],
+        ["1001", "1001.0", "-7.00", "-7", "007", "1.5", "x.0", ""][random.integers(0, 8)],
         ["a", "b"][i % 2],
     ]
 
@@ -56,9 +57,11 @@ def table(tmp_path_factory):
         writer = csv.writer(file)
         writer.writerow(HEADER)
         writer.writerows(row(i, random) for i in range(300))
-        writer.writerow(["1e9", "2", "f", "no", "never", "", "?", "b"])
-        writer.writerow(["77", "99", "new", "no", "2024-02-30", "unseen words", "Nowhere", "a"])
-    return Table(path, target="label", texts=["note"], numbers=["size in m²"])
+        writer.writerow(["1e9", "2", "f", "no", "never", "", "?", "1001.0.0", "b"])
+        writer.writerow(
+            ["77", "99", "new", "no", "2024-02-30", "unseen words", "Nowhere", "1.0", "a"]
+        )
+    return Table(path, target="label", texts=["note"], categories=["zip"], numbers=["size in m²"])
 
 
 def raw_values(table, inputs):
@@ -85,6 +88,7 @@ def test_all_kinds_of_columns_become_the_arrays_of_numpy(table):
         "sold": "date",
         "note": "text",
         "town": "category",
+        "zip": "category",
     }
     inputs = RawInputs(table.schema)
     found = tf.function(inputs)(**raw_values(table, inputs))
@@ -93,6 +97,12 @@ def test_all_kinds_of_columns_become_the_arrays_of_numpy(table):
     np.testing.assert_array_equal(found["categories"], expected["categories"])
     np.testing.assert_array_equal(found["words"], expected["words"])
     np.testing.assert_allclose(found["numbers"], expected["numbers"], atol=1e-5)
+
+
+def test_categories_are_the_same_however_they_are_written(table):
+    values = {column.name: column.values for column in table.schema.columns}
+    assert values["married"] == ("no", "yes")
+    assert values["zip"] == ("-7", "007", "1.5", "1001", "x.0")
 
 
 def test_inputs_have_names_that_signatures_allow(table):

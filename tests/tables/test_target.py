@@ -55,6 +55,15 @@ def test_it_is_asked_for_with_the_columns():
         ([1, 0] * 10, ("0", "1")),
         (["1.0", "0.0", ""] * 10, ("0", "1")),
         ([10, 9, 2] * 10, ("2", "9", "10")),
+        (["10%", "20%", "5%"] * 10, ("5%", "10%", "20%")),
+        (["$5", "$10"] * 10, ("$5", "$10")),
+        (["1,000", "2,000", "1000", "500"] * 10 + ["1,000"], ("500", "1,000", "2,000")),
+        (["True", "False", "true"] * 10, ("False", "True")),
+        (["None", "Insomnia", "Apnea", "", "NA"] * 10, ("Apnea", "Insomnia", "None")),
+        (["+", "-"] * 10, ("+", "-")),
+        (["1", "0", "-", "None"] * 10, ("0", "1")),
+        (["yes", "no", "?", "nan"] * 10, ("no", "yes")),
+        (["007", "1.0", "x"] * 10, ("007", "1.0", "x")),
     ],
 )
 def test_few_values_are_classes(values, classes):
@@ -79,10 +88,48 @@ def test_the_task_can_be_chosen():
         (["a"] * 5, None, "has one class only, 'a'"),
         ([f"k{i}" for i in range(9)], None, "has another value in each row"),
         ([f"k{i}" for i in range(1500)] * 2, None, "more than 1,000 different values"),
-        (["1", "2", "many"], "regression", "has the value 'many'.*numbers, for regression"),
+        (
+            ["1", "2", "many"],
+            "regression",
+            "has 1 value that is not a number, such as 'many'.*numbers, for regr",
+        ),
+        (
+            [*range(500), "unknown"],
+            None,
+            r"has 1 value.* such as 'unknown'.*Correct.*--task regression.*leaves out",
+        ),
+        ([*range(500), "a", "b"], None, "has 2 values that are not numbers, such as 'a'"),
+        (["long " * 99, "text " * 99] * 9, None, "has texts of more than 200 characters"),
+        (["a", "b", *["1"] * 10], "regression", "has 2 values.* such as 'a'"),
         ([1.5] * 5, "regression", "has the same value in all rows"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(values, task, message):
     with pytest.raises(KerasdistError, match=message):
         understood(values, task)
+
+
+def test_a_regression_leaves_out_a_few_values_that_are_no_numbers():
+    target = understood([*range(500), "unknown"], "regression")
+    assert target.task == "regression"
+
+
+def test_few_numbers_and_another_class_are_classes():
+    assert understood([1, 0] * 100 + ["unknown"]).classes == ("0", "1", "unknown")
+
+
+def test_more_different_values_than_are_kept(monkeypatch):
+    monkeypatch.setattr("kerasdist.tables.survey.MOST_VALUES", 10)
+    with pytest.raises(KerasdistError, match="has 5 values that are not numbers, such as 'odd'"):
+        understood([*range(20), *["odd"] * 5], "regression")
+    assert understood([*range(500), "odd"], "regression").task == "regression"
+
+
+def test_the_last_column_may_have_a_class_called_none():
+    found = table(a=NUMBERS, b=NUMBERS, kind=["None", "x"] * 10)
+    assert find_target(found, None, "t.csv") == "kind"
+
+
+def test_grouped_numbers_are_not_taken_for_decimals():
+    found = understand_target(column("y", ["1.000", "2.500,0"] * 10), None, decimal_commas=True)
+    assert found.classes == ("1.000", "2.500,0")

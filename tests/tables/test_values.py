@@ -25,11 +25,38 @@ def test_values_that_are_there(value):
         ("1,5", "comma", 1.5),
         ("1.234,5", "comma", 1234.5),
         ("1,234,567.8", "thousands", 1234567.8),
+        ("-1.234,5e2", "comma", -123450),
+        ("1e3", "comma", 1000),
+        (",5", "comma", 0.5),
+        ("-$5.50", "point", -5.5),
+        ("$-5.50", "point", -5.5),
+        ("($5.50)", "point", -5.5),
+        ("\u2212 1,5 %", "comma", -1.5),
     ],
 )
 def test_numbers(value, style, expected):
     assert number(value, style) == expected
     assert style in styles_of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "style"),
+    [
+        ("1.5", "comma"),
+        ("50.5", "comma"),
+        ("0.125", "comma"),
+        ("1,5", "thousands"),
+        ("0,125", "thousands"),
+        ("1234,567", "thousands"),
+        ("1,5", "point"),
+        ("(-5)", "point"),
+        ("-(5)", "point"),
+        ("-$-5", "point"),
+    ],
+)
+def test_a_number_in_another_style_is_not_read_as_another_number(value, style):
+    assert math.isnan(number(value, style))
+    assert style not in styles_of(value)
 
 
 @pytest.mark.parametrize("value", ["1_000", "twelve", "1,2,3", "0x10", "1.2.3", "12 apples", "--1"])

@@ -28,7 +28,11 @@ OPTIONS = {
     ),
     "target": Option(str | None, None, "with --from and a table: the column to predict"),
     "header": Option(
-        bool, True, "with --from and a CSV file: its first line has the names of the columns"
+        bool | None,
+        None,
+        "with --from and a CSV file: its first line has the names of the columns; --no-header: "
+        "there is no such line",
+        without_value="true",
     ),
     "skip_bad": Option(
         bool, False, "with --from: leave out files or lines that cannot be used, also later"

@@ -92,7 +92,7 @@ def _rows(
     labels = [
         {"file": str(path), "row": row}
         for path, part in zip(paths, parts, strict=True)
-        for row in range(1, 1 + len(next(iter(part.values()))))
+        for row in extras.row_numbers(recipe, path, len(next(iter(part.values()))))
     ]
     fields = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return labels, _as_features(model, fields)

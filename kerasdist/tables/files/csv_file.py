@@ -10,7 +10,7 @@ from typing import Any
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.csv_format import DELIMITERS, csv_format
-from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, Block
+from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, UNKNOWN, Block, Expected
 
 # A longer field is a quote that is never closed. Python's own limit (131,072) is too short for
 # some texts.
@@ -22,21 +22,31 @@ class CsvFile:
 
     Args:
         path: The file.
-        has_header: Whether the first line has the names of the columns.
+        has_header: Whether the first line has the names of the columns; None if it should.
         skip_bad: Leave out rows with too many or too few fields, instead of raising.
+        expected: What is known about the table.
     """
 
     unit = "line"
 
-    def __init__(self, path: Path, *, has_header: bool = True, skip_bad: bool = False):
+    def __init__(
+        self,
+        path: Path,
+        *,
+        has_header: bool | None = None,
+        skip_bad: bool = False,
+        expected: Expected = UNKNOWN,
+    ):
         self.path, self._skip_bad = path, skip_bad
-        self._format = found = csv_format(path, has_header=has_header)
+        self._format = found = csv_format(path, has_header=has_header, expected=expected)
         self.names = found.names
         self.decimal_commas = found.delimiter != ","
         self.num_skipped = 0
         notes = []
         if found.delimiter != ",":
-            notes.append(f"{DELIMITERS[found.delimiter]}s between the columns")
+            notes.append(
+                f"{DELIMITERS.get(found.delimiter, repr(found.delimiter))}s between the columns"
+            )
         if found.encoding == "cp1252":
             notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
         self.notes = tuple(notes)
@@ -49,14 +59,16 @@ class CsvFile:
         self.num_skipped = 0
         rows: list[list[str]] = []
         places: list[int] = []
-        for place, row in self._rows():
+        numbers: list[int] = []
+        for before, (place, row) in enumerate(self._rows(), 1):
             rows.append(row)
             places.append(place)
+            numbers.append(before + self.num_skipped)
             if len(rows) == ROWS_OF_A_BLOCK:
-                yield _block(rows, places)
-                rows, places = [], []
+                yield _block(rows, places, numbers)
+                rows, places, numbers = [], [], []
         if rows:
-            yield _block(rows, places)
+            yield _block(rows, places, numbers)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         width = len(self.names)
@@ -70,7 +82,7 @@ class CsvFile:
                 start, end = end + 1, reader.line_num
                 if row is None:
                     return
-                if not row or (len(row) == 1 and not row[0].strip()):
+                if not row or (len(row) == 1 < width and not row[0].strip()):
                     continue
                 if len(row) == width + 1 and not row[-1].strip():
                     row = row[:-1]  # A delimiter at the end of the line.
@@ -89,8 +101,8 @@ class CsvFile:
             before = csv.field_size_limit(LONGEST_FIELD)
             try:
                 reader = csv.reader(file, delimiter=self._format.delimiter)
-                if self._format.has_header:
-                    _skip_header(reader)
+                for _ in range(self._format.has_delimiter_line + self._format.has_header):
+                    _skip_line(reader)
                 yield reader
             finally:
                 csv.field_size_limit(before)
@@ -103,11 +115,11 @@ class CsvFile:
         )
 
 
-def _skip_header(reader: Any) -> None:
+def _skip_line(reader: Any) -> None:
     for row in reader:
         if any(field.strip() for field in row):
             return
 
 
-def _block(rows: list[list[str]], places: list[int]) -> Block:
-    return Block(tuple(zip(*rows, strict=True)), tuple(places))
+def _block(rows: list[list[str]], places: list[int], numbers: list[int]) -> Block:
+    return Block(tuple(zip(*rows, strict=True)), tuple(places), tuple(numbers))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.files.source import unreadable
+from kerasdist.tables.files.source import UNKNOWN, Expected, unreadable
+from kerasdist.tables.values import is_missing, styles_of
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _SAMPLE_BYTES = 1 << 18
@@ -24,6 +25,11 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
+# Excel reads this line, and writes none.
+_DELIMITER_LINE = re.compile(r"\s*sep=([^\s\w\"]|\t)[\s,;]*(\r\n|\r|\n)", re.IGNORECASE)
+# Of numbers like 1100.0, 1102.5, 1105.0 the steps may differ by this part.
+_SAME_STEPS = 1e-3
+_FEWEST_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -35,36 +41,67 @@ class CsvFormat:
         delimiter: What separates the fields.
         names: The names of the columns.
         has_header: Whether the first line holds these names.
+        has_delimiter_line: Whether a line like `sep=;` is before it.
     """
 
     encoding: str
     delimiter: str
     names: tuple[str, ...]
     has_header: bool
+    has_delimiter_line: bool = False
 
 
-def csv_format(path: Path, *, has_header: bool = True) -> CsvFormat:
-    """Looks at the start of a file. Refuses what is not a table, and says why."""
+def csv_format(
+    path: Path, *, has_header: bool | None = None, expected: Expected = UNKNOWN
+) -> CsvFormat:
+    """Looks at the start of a file. Refuses what is not a table, and says why.
+
+    Args:
+        path: The file.
+        has_header: Whether the first line has the names of the columns. If None, it should, but a
+            line of values is refused.
+        expected: What is known about the table.
+    """
     encoding = _encoding(path)
     text = _start(path, encoding)
+    told = _DELIMITER_LINE.match(text)
+    text = text[told.end() :] if told else text
     if not text.strip():
         raise unreadable(path, "is empty", "a table", "Check how it was written")
-    delimiter, rows = _delimited(path, text)
-    if not has_header:
-        names = tuple(f"column_{i + 1}" for i in range(max(len(row) for row in rows)))
-        return CsvFormat(encoding, delimiter, names, has_header=False)
+    delimiter, rows = _delimited(path, text, told[1] if told else None, expected)
+    if has_header is False:
+        names = _numbered(path, max(len(row) for row in rows), expected)
+        return CsvFormat(encoding, delimiter, names, False, told is not None)
     header, data = rows[0], rows[1:]
     if data and all(len(row) == len(header) + 1 for row in data) and data[0][-1].strip():
         header = ["", *header]  # As R writes row names: they have no name themselves.
     names = _names(path, header)
-    if _is_data(names):
+    if has_header is None and not expected.names & set(names) and _is_data(names, data):
         shown = ", ".join(repr(name) for name in names[:4])
         raise KerasdistError(
             f"The first line of {str(path)!r} holds values ({shown}), not names. Expected the "
             "name of each column there. Add such a line, or use `--no-header` "
-            "(`header=False`): the columns are then called column_1, column_2 and so on."
+            "(`header=False`): the columns are then called column_1, column_2 and so on. If these "
+            "are names, use `--header` (`header=True`)."
         )
-    return CsvFormat(encoding, delimiter, names, has_header=True)
+    return CsvFormat(encoding, delimiter, names, True, told is not None)
+
+
+def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
+    """The names of columns that have none: they are known by their places alone."""
+    if expected.width in (0, width):
+        return tuple(f"column_{i + 1}" for i in range(width))
+    names = [f"column_{i + 1}" for i in range(expected.width)]
+    if width == expected.width - 1 and expected.target in names:
+        names.remove(expected.target)
+        return tuple(names)
+    raise unreadable(
+        path,
+        f"has {width} columns without names",
+        f"{expected.width}, as in the training's file, or {expected.width - 1} without the target "
+        f"{expected.target!r}: such columns are known by their places",
+        "Write the same columns in the same order",
+    )
 
 
 def _encoding(path: Path) -> str:
@@ -100,10 +137,12 @@ def _start(path: Path, encoding: str) -> str:
         return text + (file.readline() if len(text) == _SAMPLE_BYTES else "")
 
 
-def _delimited(path: Path, text: str) -> tuple[str, list[list[str]]]:
+def _delimited(
+    path: Path, text: str, told: str | None, expected: Expected
+) -> tuple[str, list[list[str]]]:
     """The delimiter and the first rows. The best one cuts most rows into the header's fields."""
     best, best_rank, best_rows = "", (0.0, 0), [[""]]
-    for delimiter in DELIMITERS:
+    for delimiter in DELIMITERS if told is None else (told,):
         rows = _rows(text, delimiter)
         # A delimiter at the end of each line makes an empty last field.
         counts = Counter(len(row) for row in rows)
@@ -111,15 +150,25 @@ def _delimited(path: Path, text: str) -> tuple[str, list[list[str]]]:
         agreeing = sum(len(row) == width for row in rows) / len(rows)
         if width > 1 and len(rows[0]) > 1 and (agreeing, width) > best_rank:
             best, best_rank, best_rows = delimiter, (agreeing, width), rows
+        if _is_the_only_column(rows[0], expected) and (agreeing, width) > best_rank and width == 1:
+            best, best_rank, best_rows = delimiter, (agreeing, width), rows
     if not best:
         first = text.lstrip("\r\n").splitlines()[0][:60]
+        or_one = ", or only one that the model reads" if expected.is_learnt else ""
         raise unreadable(
             path,
             f"has one column only: its first line is {first!r}",
-            f"columns between {', '.join(DELIMITERS.values())}s",
+            f"columns between {', '.join(DELIMITERS.values())}s{or_one}",
             "Check how it was written, and save it with one of these delimiters",
         )
     return best, best_rows
+
+
+def _is_the_only_column(header: list[str], expected: Expected) -> bool:
+    """Whether a model may need no other column than this one."""
+    if not expected.is_learnt or len(header) != 1:
+        return False
+    return expected.width in (1, 2) or header[0].strip() in expected.names
 
 
 def _rows(text: str, delimiter: str) -> list[list[str]]:
@@ -159,12 +208,44 @@ def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_data(names: Sequence[str]) -> bool:
+def _is_data(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Whether a first line looks like values: it has numbers, and they are not like 2019, 2020."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    if _is_counting(numbers) or (_is_in_order(numbers) and _names_numbers(names, rows)):
+        return False
     whole = [int(name) for name in numbers if re.fullmatch(r"\d+", name)]
     steps = {second - first for first, second in itertools.pairwise(whole)}
     if len(whole) < len(numbers) or min(steps, default=1) < 1:
         return True
-    is_counting = len(whole) > 1 and len(steps) == 1
-    return 2 * len(numbers) >= len(names) and not is_counting
+    return 2 * len(numbers) >= len(names)
+
+
+def _is_counting(numbers: Sequence[str]) -> bool:
+    """Whether numbers go up in equal steps: two whole ones, or many like 1100.0, 1102.5."""
+    try:
+        found = [float(number) for number in numbers]
+    except ValueError:
+        return False
+    steps = [second - first for first, second in itertools.pairwise(found)]
+    is_whole = all(re.fullmatch(r"\d+", number) for number in numbers)
+    if len(steps) < (1 if is_whole else _FEWEST_STEPS) or min(steps) <= 0:
+        return False
+    return max(steps) - min(steps) <= _SAME_STEPS * max(steps)
+
+
+def _is_in_order(numbers: Sequence[str]) -> bool:
+    """Whether numbers go up, or (three or more) down, as years and wavelengths do."""
+    found = [float(number.replace(",", ".")) for number in numbers]
+    steps = [second - first for first, second in itertools.pairwise(found)]
+    return min(steps, default=1) > 0 or (len(steps) > 1 and max(steps) < 0)
+
+
+def _names_numbers(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a text is above a column of numbers: then it names it, and others are names, too."""
+    rows = [row for row in rows if len(row) == len(names)]
+    for i, name in enumerate(names):
+        values = [row[i] for row in rows if not is_missing(row[i])]
+        is_text = not styles_of(name) and not is_missing(name)
+        if is_text and len(values) > 1 and all(map(styles_of, values)):
+            return True
+    return False

@@ -57,7 +57,8 @@ class ParquetFile:
                             "Remove the column, or turn it into one of these",
                         ) from None
                     columns.append(tuple("" if text is None else text for text in texts))
-                yield Block(tuple(columns), tuple(range(first, first + len(batch))))
+                numbers = tuple(range(first, first + len(batch)))
+                yield Block(tuple(columns), numbers, numbers)
                 first += len(batch)
 
     def _opened(self) -> Any:

@@ -19,13 +19,35 @@ class Block:
     Attributes:
         columns: The values of each column as they are in the file; "" where there is none.
         places: For each row the number of its line, or of its row, for messages.
+        numbers: For each row its number in the file, counted from 1; bad rows count, too.
     """
 
     columns: tuple[tuple[str, ...], ...]
     places: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.places)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known about a table before its file is opened.
+
+    Attributes:
+        names: Columns that somebody named, or that a model reads.
+        is_learnt: Whether a model learnt from a table like it: then one column may be enough.
+        target: The column that may be missing then.
+        width: How many columns the training's file had, if they had no names; else 0.
+    """
+
+    names: frozenset[str] = frozenset()
+    is_learnt: bool = False
+    target: str = ""
+    width: int = 0
+
+
+UNKNOWN = Expected()
 
 
 class Source(Protocol):

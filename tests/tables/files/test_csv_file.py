@@ -3,6 +3,7 @@ import pytest
 from kerasdist import KerasdistError
 from kerasdist.tables.files.csv_file import CsvFile
 from kerasdist.tables.files.opening import open_table
+from kerasdist.tables.files.source import Expected
 
 
 @pytest.fixture
@@ -121,7 +122,8 @@ def test_a_field_without_an_end_is_named(written, monkeypatch):
         ("a,b,a\n1,2,3\n", "has 2 columns with the name 'a'"),
         ("a,,c\n1,2,3\n", "has no name for column 2"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", r"holds values \('5.1', '3.5', 'setosa'\)"),
-        ("150,4,setosa,versicolor\n5.1,3.5,1.4,0\n", "holds values"),
+        ("150,4,setosa,versicolor\n5.1,3.5,1.4,0\n4.9,3.0,1.4,0\n", "holds values"),
+        ("1.5,2.5,?\n3.5,4.5,1\n5.5,1.5,0\n", "holds values.*use `--header`"),
     ],
 )
 def test_what_is_not_a_table_is_refused(written, content, message):
@@ -132,6 +134,82 @@ def test_what_is_not_a_table_is_refused(written, content, message):
 def test_numbers_that_count_are_names(written):
     assert written("0,1,2,digit\n5,6,7,8\n").names == ("0", "1", "2", "digit")
     assert written("country,2019,2020\nx,1,2\n").names == ("country", "2019", "2020")
+
+
+SPECTRA = ",".join(f"{1100 + 2.5 * i}" for i in range(20))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"{SPECTRA},label",
+        f"sample,{SPECTRA}",
+        "protein,4000.1,3998.2,3996.4",
+        "gdp,1990,1995,2005",
+    ],
+)
+def test_numbers_that_go_up_are_names(written, header):
+    names = tuple(header.split(","))
+    row = ",".join(str(0.1 * i) for i in range(len(names)))
+    assert written(f"{header}\n{row}\n{row}\n").names == names
+
+
+def test_a_header_of_numbers_can_be_said(written):
+    content = "country,1990,1995,2005,label\nx,1,2,3,a\ny,1,2,4,b\n"
+    with pytest.raises(KerasdistError, match="holds values"):
+        written(content)
+    names = ("country", "1990", "1995", "2005", "label")
+    assert written(content, has_header=True).names == names
+    assert written(content, expected=Expected(frozenset({"label"}))).names == names
+    assert len(rows(written(content, has_header=True))) == 2
+
+
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;;;", "sep=;\n"])
+def test_a_line_that_tells_the_delimiter_is_no_header(written, line):
+    file = written(f"{line}\nsize,m;price\n1,5;2,25\n1;2\n")
+    assert file.names == ("size,m", "price")
+    assert rows(file)[0] == ("1,5", "2,25")
+    assert places(file)[-1] == 4 + line.count("\n")
+    assert written("sep=^\na^b\n1^2\n").names == ("a", "b")
+    assert written("sep=\t\na\tb\n1\t2\n").names == ("a", "b")
+
+
+LEARNT = Expected(frozenset({"text", "label"}), is_learnt=True, target="label")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("text\nhello\nyou\n", ["hello", "you"]),
+        ('text\n"hello, you; all"\n"a\nb"\n', ["hello, you; all", "a\nb"]),
+        ("text\nhello, you\nand, you, too\n", ["hello, you", "and, you, too"]),
+        ('text\nx\n""\ny\n\n', ["x", "", "y"]),
+    ],
+)
+def test_a_model_may_need_one_column_only(written, content, expected):
+    file = written(content, expected=LEARNT)
+    assert file.names == ("text",)
+    assert [text for (text,) in rows(file)] == expected
+
+
+def test_one_column_that_nobody_needs_is_refused(written):
+    with pytest.raises(KerasdistError, match=r"one column only.*only one that the model reads"):
+        written("texts\nhello\nyou\n", expected=LEARNT)
+    with pytest.raises(KerasdistError, match="has one column only"):
+        written("text\nhello\nyou\n")
+
+
+def test_columns_without_names_keep_their_places(written):
+    """Without the target, the others keep their names; nothing shifts."""
+    learnt = Expected(is_learnt=True, target="column_1", width=4)
+    assert written("a,1,2,9\nb,3,4,9\n", has_header=False, expected=learnt).names[0] == "column_1"
+    file = written("1,2,9\n3,4,9\n", has_header=False, expected=learnt)
+    assert file.names == ("column_2", "column_3", "column_4")
+    message = r"has 2 columns without names. Expected 4, .* or 3 without the target 'column_1'"
+    with pytest.raises(KerasdistError, match=message):
+        written("1,2\n3,4\n", has_header=False, expected=learnt)
+    one = Expected(is_learnt=True, target="column_2", width=2)
+    assert written("hello\nyou\n", has_header=False, expected=one).names == ("column_1",)
 
 
 def test_a_table_without_a_header_numbers_its_columns(written):
