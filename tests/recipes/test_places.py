@@ -145,7 +145,9 @@ def test_a_run_of_a_table_keeps_its_columns_with_other_rows(tmp_path):
     run = run_of(first, tmp_path)
     found = parse_fit([run, "--data-dir", str(tmp_path / "more.csv")]).settings
     assert found["schema"] == first.config.schema
-    assert (first.config.num_train, found["num_train"]) == (80, 160)
+    # A hash of each row decides, with the limits of the run's split: about 80%.
+    assert first.config.num_train == 80
+    assert 140 < found["num_train"] < 180
 
 
 def test_a_run_of_images_counts_again_and_takes_the_size_of_a_backbone(photos, tmp_path):
