@@ -32,7 +32,7 @@ CONTESTANTS = ("kerasdist", "deterministic", "keras-tf", "keras-jax")
 MEANING = """\
 {count}: whole models as their users write them, trained on arrays. `keras-tf` and `keras-jax` are
 Keras's `fit` on TensorFlow and on JAX{how}. "first step" is a `fit` of one step, with all that is
-compiled; "further fit" is one more such `fit` of the same model. Memory is the peak of the process.
+compiled but without imports; "further fit" is one more such `fit` of the same model. Memory is the peak of the process.
 "÷" compares with the other's time or memory round by round, so lower is better; `best` is the
 quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`."""
 HOW = {1: "", 2: ", with `MirroredStrategy` and `DataParallel`"}

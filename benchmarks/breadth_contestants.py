@@ -38,9 +38,10 @@ def kerasdist(whole: Whole, devices: int, rounds: Rounds, **options: Any) -> Non
     import kerasdist as package
 
     package.logical_cpus(devices)
+    train_model = package.fit  # Loads kerasdist's modules, as `import keras` loads Keras's.
 
     def fit(*given: Any, **named: Any) -> None:
-        package.fit(*given, **named, **options, devices=devices, progress=False)
+        train_model(*given, **named, **options, devices=devices, progress=False)
 
     train(whole, whole.build(), rounds, fit)
 
