@@ -312,9 +312,6 @@ def _dcgan() -> Any:
             self.critic_rule = keras.optimizers.Adam(2e-4, beta_1=0.5)
             self.painter_rule = keras.optimizers.Adam(2e-4, beta_1=0.5)
 
-        def call(self, images: Any) -> Any:
-            return self.critic(images)  # Keras calls it to build the model under a strategy.
-
         @property
         def metrics(self) -> Any:
             return self.losses_of
