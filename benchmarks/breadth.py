@@ -34,7 +34,8 @@ MEANING = """\
 Keras's `fit` on TensorFlow and on JAX{how}. "first step" is a `fit` of one step, with all that is
 compiled but without imports; "further fit" is one more such `fit` of the same model. Memory is the peak of the process.
 "÷" compares with the other's time or memory round by round, so lower is better; `best` is the
-quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`."""
+quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`. "fails": Keras ends with an
+error."""
 HOW = {1: "", 2: ", with `MirroredStrategy` and `DataParallel`"}
 
 
@@ -54,8 +55,12 @@ def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> di
     """What each contestant needs for a model: seconds of each round, first step, memory."""
     contestants = start(model, devices, jax_python)
     try:
-        for each in contestants:  # One after the other: compiling takes all cores.
-            each.first_round = each.answer()["seconds"]
+        for each in list(contestants):  # One after the other: compiling takes all cores.
+            try:
+                each.first_round = each.answer()["seconds"]
+            except SystemExit as ended:
+                print(f"{model}: {ended}", file=sys.stderr)
+                contestants.remove(each)
         for _ in range(FURTHER):
             further = [each.go()["seconds"] for each in contestants]
         for each in contestants:
@@ -90,20 +95,18 @@ def row(found: dict[str, Any]) -> str:
 
     def of(name: str) -> str:
         if name not in each:
-            return ""
+            return "" if name == "keras-jax" and MODELS[found["model"]].tensorflow_only else "fails"
         return f"{1e3 * statistics.median(each[name]['seconds']) / each[name]['steps']:.1f}"
 
     def times(one: Any, other: Any) -> str:
         return "" if other is None else f"{ratio(one['seconds'], other['seconds']):.2f}"
 
-    def by(key: str) -> str:
-        return f"{ours[key]:.1f} ({ours[key] / keras[key]:.2f})"
+    def by(key: str, unit: float, digits: str) -> str:
+        of_keras = "" if keras is None else f" ({ours[key] / keras[key]:.2f})"
+        return f"{ours[key] * unit:{digits}}{of_keras}"
 
-    def further() -> str:
-        return f"{1e3 * ours['further']:.0f} ({ours['further'] / keras['further']:.2f})"
-
-    best = min((k for k in (keras, jax) if k), key=lambda k: statistics.median(k["seconds"]))
-    memory = f"{ours['memory'] / 2**20:,.0f} ({ours['memory'] / keras['memory']:.2f})"
+    others = [each for each in (keras, jax) if each]
+    best = min(others, key=lambda k: statistics.median(k["seconds"]), default=None)
     cells = [
         found["model"],
         *(of(name) for name in ("kerasdist", "keras-tf", "keras-jax")),
@@ -111,9 +114,9 @@ def row(found: dict[str, Any]) -> str:
         times(ours, jax),
         times(ours, best),
         times(each["deterministic"], ours),
-        by("first"),
-        further(),
-        memory,
+        by("first", 1, ".1f"),
+        by("further", 1e3, ".0f"),
+        by("memory", 2**-20, ",.0f"),
     ]
     return f"| {' | '.join(cells)} |"
 
