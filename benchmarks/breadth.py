@@ -32,10 +32,10 @@ CONTESTANTS = ("kerasdist", "deterministic", "keras-tf", "keras-jax")
 MEANING = """\
 {count}: whole models as their users write them, trained on arrays. `keras-tf` and `keras-jax` are
 Keras's `fit` on TensorFlow and on JAX{how}. "first step" is a `fit` of one step, with all that is
-compiled but without imports; "further fit" is one more such `fit` of the same model. Memory is the peak of the process.
-"÷" compares with the other's time or memory round by round, so lower is better; `best` is the
-quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`. "fails": Keras ends with an
-error."""
+compiled but without imports; "further fit" is one more such `fit` of the same model. Memory is the
+peak of the process. "÷" compares with the other's time or memory round by round, so lower is
+better; `best` is the quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`.
+"fails": Keras ends with an error."""
 HOW = {1: "", 2: ", with `MirroredStrategy` and `DataParallel`"}
 
 
@@ -53,7 +53,7 @@ def start(model: str, devices: int, jax_python: str | None) -> list[Contestant]:
 
 def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> dict[str, Any]:
     """What each contestant needs for a model: seconds of each round, first step, memory."""
-    contestants = start(model, devices, jax_python)
+    contestants, failed = start(model, devices, jax_python), []
     try:
         for each in list(contestants):  # One after the other: compiling takes all cores.
             try:
@@ -61,6 +61,7 @@ def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> di
             except SystemExit as ended:
                 print(f"{model}: {ended}", file=sys.stderr)
                 contestants.remove(each)
+                failed.append(each.name)
         for _ in range(FURTHER):
             further = [each.go()["seconds"] for each in contestants]
         for each in contestants:
@@ -75,6 +76,7 @@ def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> di
     return {
         "model": model,
         "devices": devices,
+        "failed": failed,
         "contestants": {
             each.name: {
                 "seconds": each.seconds,
@@ -95,7 +97,7 @@ def row(found: dict[str, Any]) -> str:
 
     def of(name: str) -> str:
         if name not in each:
-            return "" if name == "keras-jax" and MODELS[found["model"]].tensorflow_only else "fails"
+            return "fails" if name in found["failed"] else ""
         return f"{1e3 * statistics.median(each[name]['seconds']) / each[name]['steps']:.1f}"
 
     def times(one: Any, other: Any) -> str:
