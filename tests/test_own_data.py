@@ -51,6 +51,20 @@ def result(place, name):
     return json.loads((place / "runs" / name / "0001" / "result.json").read_text())
 
 
+@pytest.mark.parametrize("name", ["photos", "sounds"])
+def test_the_report_names_the_files_of_the_worst_and_best_examples(name, request):
+    place = request.getfixturevalue(name)
+    run = place / "runs" / name / "0001"
+    found = json.loads((run / "evaluation.json").read_text())
+    examples = [*found["worst"], *found["best"]]
+    files = [each["values"]["file"] for each in examples]
+    assert len(set(files)) >= 8
+    assert all((place / name / file).is_file() for file in files)
+    assert [file.split("/")[0] for file in files] == [each["label"] for each in examples]
+    report = (run / "report.html").read_text()
+    assert all(f'<span class="soft">file</span> {file}</figure>' in report for file in files)
+
+
 def test_a_folder_of_images_is_learnt(photos):
     assert result(photos, "photos")["val_accuracy"] >= 0.9
     lines = (photos / "out.txt").read_text().splitlines()

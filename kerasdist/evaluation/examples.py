@@ -102,7 +102,7 @@ def evaluate(
         **answers.content(),
     }
     sounds.add_to(found, recipe)
-    example_values.add_to(found, recipe)
+    example_values.add_to(found, recipe, data)
     return found
 
 

@@ -12,6 +12,7 @@ from kerasdist.reports import html, metric_plots
 from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
 from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.guessing import no_better
 from kerasdist.runs.results.headline import VALIDATION, in_words, is_share
 
 _MOST_EPOCHS = 100
@@ -30,7 +31,9 @@ def render(run: Run) -> str:
         f"{run.name}: {run.path.name}",
         [
             _head(run),
-            html.section("Summary", headline(run), html.tiles(summary(run)), _metrics(run)),
+            html.section(
+                "Summary", headline(run), _careful(run), html.tiles(summary(run)), _metrics(run)
+            ),
             html.section(
                 "Loss and metrics",
                 html.grid(metric_plots.of_metrics(logged, run.metric_names, first=run.headline)),
@@ -75,6 +78,11 @@ def headline(run: Run) -> str:
     """The metric that people look at first, in the largest print, and the loss beside it."""
     tiles = [_large(run, name, " second" if i else "") for i, name in enumerate(_first(run))]
     return f'<div class="headline">{"".join(tiles)}</div>' * bool(tiles)
+
+
+def _careful(run: Run) -> str:
+    why = no_better(run.evaluation, run.num_steps)
+    return "" if why is None else f'<p class="note">{escape(f"Careful: {why}.")}</p>'
 
 
 def _first(run: Run) -> list[str]:

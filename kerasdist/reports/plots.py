@@ -153,8 +153,8 @@ def frame(
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" class="end name">{escape(x_label)}'
         f"{' · logarithmic' if across.is_log else ''}</text>"
     )
-    if up.is_log:
-        parts.append(f'<text x="{LEFT + 6}" y="{TOP + 8}" class="name">logarithmic</text>')
+    if up.is_log:  # Below the axes, where no line is drawn.
+        parts.append(f'<text x="0" y="{HEIGHT - 3}" class="name">y axis · logarithmic</text>')
     return "".join([*parts, content, "</svg>"])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import kerasdist
 from kerasdist.errors import KerasdistError
 from kerasdist.evaluation import (
     example_values,
@@ -25,6 +26,7 @@ from kerasdist.evaluation.selection import Highest
 from kerasdist.model_files import layer_table
 from kerasdist.recipes import extras
 from kerasdist.runs.results.headline import headline
+from tests.own_data import write_images
 from tests.reports.pages import decoded
 
 
@@ -182,6 +184,18 @@ def test_the_values_of_examples_are_added():
         recipe = Describing(describe_examples=lambda *_, wrong=wrong: wrong)
         with pytest.raises(KerasdistError, match=r"`describe_examples` for 2 examples\. Expected"):
             extras.describe_examples(recipe, "validation", [0, 1])
+
+
+def test_examples_of_a_folder_have_the_names_of_their_files(tmp_path):
+    folder = kerasdist.ImageFolder(write_images(tmp_path / "photos", 5))
+    evaluation = {"worst": [{"position": 2}], "best": [{"position": 0}]}
+    example_values.add_to(evaluation, None, folder.validation)
+    found = [evaluation[kind][0]["values"] for kind in ("worst", "best")]
+    assert found == [{"file": folder.validation.names[i]} for i in (2, 0)]
+    assert found[0]["file"].startswith("ring/")
+    own = Describing(describe_examples=lambda *_: [{"row": 1}, {"row": 2}])
+    example_values.add_to(evaluation, own, folder.validation)
+    assert evaluation["worst"][0]["values"] == {"row": "1"}
 
 
 def test_a_recipe_names_the_targets_of_its_regression():

@@ -1,13 +1,17 @@
 """The page in a browser: it fits the screen, and asks for nothing."""
 
+import base64
 import json
 import shutil
 
 import numpy as np
 import pytest
 
-from kerasdist.reports.sections import confusion
+from kerasdist.evaluation.sounds import wav
+from kerasdist.reports import html
+from kerasdist.reports.sections import confusion, examples
 from tests.reports.browser import Seen, needs_chromium
+from tests.reports.devtools import Browser
 from tests.reports.pages import html_of, numbers
 
 
@@ -60,6 +64,25 @@ def test_the_report_in_a_browser(run, tmp_path, dark):
         assert contrast(measures) > 7
     is_dark = sum(numbers(seen.measures["400"]["ground"])[:3]) < 200
     assert is_dark == dark
+
+
+@needs_chromium
+def test_the_players_of_sounds_have_room_in_their_cards(tmp_path):
+    sound = base64.b64encode(wav(np.zeros(8000, "int16"), 8000)).decode()
+    each = {"label": "a", "answer": "a", "loss": 0.1, "wav": sound}
+    shown = examples.shown({"worst": [{**each, "position": i} for i in range(8)]})
+    path = tmp_path / "page.html"
+    path.write_text(html.page("sounds", [shown]))
+    script = """[...document.querySelectorAll("audio")].map(player => {
+      const inside = player.getBoundingClientRect();
+      const card = player.parentNode.getBoundingClientRect();
+      return [inside.width, inside.left - card.left, card.right - inside.right];
+    })"""
+    with Browser(tmp_path) as browser:
+        for size in ((1280, 900), (390, 844), (320, 600)):
+            found = browser.tab(path.as_uri(), size).run(script)
+            assert len(found) == 8
+            assert all(width >= 200 and min(left, right) >= 0 for width, left, right in found), size
 
 
 @needs_chromium

@@ -59,11 +59,18 @@ def test_the_axis_that_is_logarithmic_says_so():
         for is_x_log in (True, False)
     }
     assert drawn == {
-        (True, False): ("step", "logarithmic"),
+        (True, False): ("step", "y axis · logarithmic"),
         (False, True): ("step · logarithmic", None),
-        (True, True): ("step · logarithmic", "logarithmic"),
+        (True, True): ("step · logarithmic", "y axis · logarithmic"),
         (False, False): ("step", None),
     }
+
+
+def test_no_line_is_drawn_over_the_word_logarithmic():
+    svg = plots.plot([plots.Series("a", [(0, 1e-6), (1, 1.0), (2, 1e-6)])], label="a")
+    (place,) = re.findall(r'y="([\d.]+)" class="name">y axis', svg)
+    letters = 12
+    assert float(place) - letters > plots.HEIGHT - plots.BOTTOM
 
 
 @pytest.mark.parametrize(

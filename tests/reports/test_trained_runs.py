@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,27 @@ def test_fit_says_where_its_report_is(run, command, tmp_path):
     done = command("fit", recipe, "--epochs", 1)
     assert (done.code, done.err) == (0, "")
     assert any("runs/small/0001" in line and "report.html" in line for line in done.lines)
+
+
+def test_a_model_that_is_no_better_than_a_guess_is_said(command, tmp_path):
+    # All answers are of the first class.
+    one = "keras.layers.Dense(3, bias_initializer=keras.initializers.Constant([50.0, 0, 0]))"
+    model = classifier_recipe.MODEL.replace("keras.layers.Dense(3)", one)
+    recipe = classifier_recipe.write(tmp_path / "small", model=model)
+    done = command("fit", recipe, "--epochs", 1, "--run-dir", "run")
+    matrix = np.array(json.loads(Path("run/evaluation.json").read_text())["confusion"])
+    most = matrix.sum(axis=1)
+    guess = ("low", "middle", "high")[most.argmax()]
+    words = (
+        f"validation accuracy {np.trace(matrix)}.0% is no better than always answering {guess!r} "
+        f"({most.max()}.0%)"
+    )
+    assert [line for line in done.lines if line.startswith("careful ")] == [f"careful   {words}"]
+    assert f'<p class="note">Careful: {escape(words)}.</p>' in Path("run/report.html").read_text()
+
+
+def test_a_model_that_is_better_than_a_guess_is_not(run):
+    assert "no better" not in (run / "report.html").read_text()
 
 
 def test_examples_that_cannot_be_had_do_not_fail_a_run(command, tmp_path, monkeypatch):

@@ -176,8 +176,7 @@ def show(result: Bench) -> None:
     console = Console()
     limit = " (at most 1: the same cores)" if result.shares_cores else " (1 is perfect)"
     rounds = len(result.strong[0].rates)
-    speed = Table(title=f"{result.name}: median of {rounds} rounds; scaling{limit}")
-    step = Table(title="where the time of a step goes")
+    speed, step = Table(), Table()
     others = ["× Keras"] if result.others else []
     for column in ("devices", "batch", "examples/s", "±", "scaling", "memory", *others):
         speed.add_column(column, justify="right", no_wrap=True)
@@ -192,7 +191,13 @@ def show(result: Bench) -> None:
             cells.append("" if ratio is None else f"{ratio:.2f}")
         speed.add_row(*name, *cells)
         step.add_row(*name, *_parts(each), f"{each.first_step:.1f} s")
-    console.print(speed, step)
+    # As a table's title, a text would be broken at the width of the table.
+    for title, table in (
+        (f"{result.name}: median of {rounds} rounds; scaling{limit}", speed),
+        ("where the time of a step goes", step),
+    ):
+        console.print(title, style="italic", highlight=False, markup=False)
+        console.print(table)
     for line in verdict(result):
         console.print(f"- {line}", soft_wrap=True, highlight=False)
 

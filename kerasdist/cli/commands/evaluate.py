@@ -117,7 +117,9 @@ def _print_matrix(console: Console, counts: Counts) -> None:
         ),
     ]
     if console.is_terminal:
-        table = Table(title=title)
+        # Above the table: as its title, it would be broken at the width of the table.
+        console.print(title, style="italic", highlight=False)
+        table = Table()
         for column in lines[0]:
             table.add_column(column, justify="right" if column else "left", no_wrap=False)
         for line in lines[1:]:

@@ -36,7 +36,8 @@ class FileSource:
     ):
         self.folder, self.names, self.labels = folder, files.names, np.array(files.labels)
         self._decode, self._skip_bad = decode, skip_bad
-        self._told: set[int] = set()
+        # The files that are used in the place of others, by index.
+        self._instead: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -45,6 +46,10 @@ class FileSource:
         if not -len(self) <= index < len(self):
             raise IndexError(index)  # Ends a `for` loop.
         return self._read(index % len(self)), self.labels[index]
+
+    def name_of(self, index: int) -> str:
+        """The path of the file that was read for an index: its own, or the one in its place."""
+        return self.names[self._instead.get(index, index)]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, np.int64]]:
         num_threads = min(len(indices), _num_cores())
@@ -66,7 +71,7 @@ class FileSource:
                         "remove it, or leave such files out with `--skip-bad` (`skip_bad=True`)."
                     ) from error
                 tried = self._next(tried, index)
-                self._tell(index, str(error), self.names[tried])
+                self._replace(index, str(error), tried)
 
     def _next(self, tried: int, index: int) -> int:
         """The next file of the same class. Which one, depends on the files alone."""
@@ -79,11 +84,13 @@ class FileSource:
             )
         return following
 
-    def _tell(self, index: int, problem: str, instead: str) -> None:
-        if index not in self._told:
-            self._told.add(index)
+    def _replace(self, index: int, problem: str, instead: int) -> None:
+        is_told = index in self._instead
+        self._instead[index] = instead
+        if not is_told:
             print(
-                f"kerasdist: {self.names[index]} {problem}: {instead} is used in its place",
+                f"kerasdist: {self.names[index]} {problem}: {self.names[instead]} is used in its "
+                "place",
                 file=sys.stderr,
             )
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from kerasdist.reports import html
+from kerasdist.runs.results.guessing import counts_of
 
 # With more classes, the matrix is drawn instead of printed.
 MOST_COLUMNS = 20
@@ -21,7 +22,7 @@ _MEANING = (
 
 def classes(evaluation: Mapping[str, Any]) -> str:
     """Precision, recall and number of examples of each class, the worst class first."""
-    found = _matrix(evaluation)
+    found = counts_of(evaluation)
     if found is None:
         return ""
     names, counts = found
@@ -65,7 +66,7 @@ def _share(value: float | None) -> str:
 
 def matrix(evaluation: Mapping[str, Any]) -> str:
     """The confusion matrix and the most frequent mistakes; "" if there is no matrix."""
-    found = _matrix(evaluation)
+    found = counts_of(evaluation)
     if found is None:
         return ""
     names, matrix = found
@@ -86,26 +87,6 @@ def matrix(evaluation: Mapping[str, Any]) -> str:
         f'{about}<div class="scroll"><table class="matrix"><thead><tr><th></th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>{_mistakes(names, matrix)}"
     )
-
-
-def _matrix(evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[int]]] | None:
-    """The names and the counts; None if the file holds something else, or no example."""
-    names: Any = evaluation.get("classes")
-    matrix: Any = evaluation.get("confusion")
-    is_matrix = (
-        isinstance(names, list)
-        and isinstance(matrix, list)
-        and len(names) == len(matrix) > 0
-        and all(
-            isinstance(row, list)
-            and len(row) == len(names)
-            and all(isinstance(count, int) and count >= 0 for count in row)
-            for row in matrix
-        )
-    )
-    if not is_matrix or not any(map(sum, matrix)):
-        return None
-    return [str(name) for name in names], matrix
 
 
 def of_which(evaluation: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ def shown(evaluation: Mapping[str, Any]) -> str:
         found = found if isinstance(found, list) else []
         each = [_example(example, target) for example in found if isinstance(example, Mapping)]
         if each:
-            parts.append(f'<h3>{title}</h3><div class="examples">{"".join(each)}</div>')
+            wider = " sounds" if any("<audio " in example for example in each) else ""
+            parts.append(f'<h3>{title}</h3><div class="examples{wider}">{"".join(each)}</div>')
     if parts and what == "loss":
         parts.insert(
             0,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.recipes.own_data.kinds import TABLES
-from kerasdist.runs.catalog import read_config
-from kerasdist.runs.file_names import BEST, BEST_MODELS, FINAL, REPORT
+from kerasdist.runs.catalog import read_config, read_object
+from kerasdist.runs.file_names import BEST, BEST_MODELS, EVALUATION, FINAL, REPORT
 from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.runs.results import kept_models
+from kerasdist.runs.results.guessing import no_better
 from kerasdist.training.progress.reporter import as_text
 
 _MOST_DEVICES = 4
@@ -125,6 +126,8 @@ def ending(
     if found is not None:
         name, best = found
         facts["best"] = f"{as_text({name: best.value})} in epoch {best.epoch}"
+    if careful := no_better(read_object(run / EVALUATION), result["steps"]):
+        facts["careful"] = careful
     there = [name for name in (FINAL, BEST, REPORT) if (run / name).is_file()]
     if kept := kept_models.kept(run):
         there.append(f"{BEST_MODELS}/ (the {len(kept)} best)")

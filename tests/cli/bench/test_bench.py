@@ -2,12 +2,15 @@
 
 import doctest
 import json
+import re
 from xml.etree import ElementTree
 
 import pytest
 
 from kerasdist.cli.bench import picture, results
+from kerasdist.cli.bench.command import show
 from kerasdist.cli.bench.results import Bench, Measurement, verdict
+from kerasdist.reports import plots
 from tests import classifier_recipe
 
 GOOD = {"input": 0.0, "compute": 0.98, "all_reduce": 0.01, "host": 0.01}
@@ -80,6 +83,13 @@ def test_the_verdict_against_keras():
     assert verdict(bench)[-1] == "1 device: 2.00 times the speed of Keras's fit."
 
 
+def test_the_title_of_a_narrow_table_stays_in_one_line(capsys):
+    name = "a recipe of [some] name"
+    show(Bench(name, [measured(1, 100)], [], [], False))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert f"{name}: median of 3 rounds; scaling (1 is perfect)" in lines
+
+
 def test_the_picture_is_xml_with_a_line_for_each_kind():
     bench = Bench(
         "a & b",
@@ -94,6 +104,32 @@ def test_the_picture_is_xml_with_a_line_for_each_kind():
     assert len(lines) == 3
     words = {text.text for text in root.iter(f"{name}text")}
     assert {"a & b: examples per second", "the same batch", "Keras fit", "devices"} <= words
+
+
+def test_rates_are_drawn_from_zero():
+    """A difference within the noise must not look like a collapse."""
+    bench = Bench("a", [measured(1, 100), measured(2, 90)], [], [], True)
+    svg = picture.svg(bench)
+    heights = [
+        float(y) for y in re.findall(r'<circle class="dot c0" cx="[\d.]+" cy="([\d.]+)"', svg)
+    ]
+    ground = plots.HEIGHT - plots.BOTTOM
+    assert (ground - heights[1]) / (ground - heights[0]) == pytest.approx(0.9, abs=0.01)
+    assert '<text x="44" y="200.0" class="end">0</text>' in svg
+
+
+def test_names_of_lines_do_not_touch():
+    strong = [measured(1, 100), measured(2, 95)]
+    bench = Bench("a", strong, [measured(2, 98)], [measured(1, 50, "keras")], True)
+    root = ElementTree.fromstring(picture.svg(bench))
+    places = {
+        text.text: float(text.get("y"))
+        for text in root.iter("{http://www.w3.org/2000/svg}text")
+        if text.get("x") == "35"
+    }
+    assert list(places) == ["the same batch", "the same batch per device", "Keras fit"]
+    above, middle, below = places.values()
+    assert (middle - above, below - middle) == (16, 16)
 
 
 def test_ticks_are_whole_numbers_of_devices():

@@ -178,6 +178,14 @@ def test_tables_on_a_terminal(command, run, monkeypatch):
     assert re.search(r"│ high +│ +\d+ │ +\d+ │ +\d+ │", text)
 
 
+def test_the_title_of_a_narrow_matrix_stays_in_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    print_counts(confusion.Counts(("a", "b"), np.eye(2, dtype=int), {}))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert "confusion (rows: the label, columns: the answer)" in map(str.strip, lines)
+
+
 def test_which_chooses_the_model(command, run, alone, tmp_path):
     assert command("evaluate", run, "--json", "--which", "last").objects == [alone]
     unfinished = tmp_path / "unfinished"

@@ -237,6 +237,7 @@ def test_bad_files_are_left_out(damaged, capsys):
     np.testing.assert_array_equal(image, folder.all[index + 1][0])
     assert (int(label), following.split("/")[0]) == (1, "disc")
     assert "disc/1.png cannot be decoded" in capsys.readouterr().err
+    assert [folder.all.name_of(i) for i in (index, 0)] == [following, folder.all.names[0]]
     folder.all[index]
     assert capsys.readouterr().err == ""  # Once is enough.
 
