@@ -122,11 +122,11 @@ def _of_column(column: Column, raw: Raw) -> str:
     return f"{column.name} ({', '.join(details)})" if details else column.name
 
 
-def _known(column: Column, values: Names) -> str:
+def _known(column: Column, values: Names | None) -> str:
     """How many values the model knows, which are not always all that there are."""
     count = len(column.values)
     known = "1 value" if count == 1 else f"{count:,} values"
-    num_all = len(np.unique(values.codes[values.codes != NO_CODE]))
+    num_all = 0 if values is None else len(np.unique(values.codes[values.codes != NO_CODE]))
     if num_all <= count:
         return known
     return f"{known} that {'comes' if count == 1 else 'come'} twice or more"
