@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from kerasdist.cli.commands.skipped_files import SkippedFiles
 from kerasdist.cli.job import names_of, recipe_of
-from kerasdist.cli.skipped_files import SkippedFiles
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation import answers_csv
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.cli.skipped_files import SkippedFiles
+from kerasdist.cli.commands.skipped_files import SkippedFiles
 from kerasdist.recipes.importing import import_part
 from tests import classifier_recipe
 
