@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
 from collections.abc import Iterable
 
 # Lines that Keras and TensorFlow put around the message of a layer, and of a compiled function.
@@ -95,6 +97,29 @@ class OutOfMemoryError(RunFailedError):
         >>> issubclass(OutOfMemoryError, RunFailedError)
         True
     """
+
+
+class CarefulWarning(UserWarning):
+    """Something that a user should look at. On the command line it is a line, without a path.
+
+    Example:
+        >>> from kerasdist.errors import CarefulWarning
+        >>> issubclass(CarefulWarning, UserWarning)
+        True
+    """
+
+
+def warn(text: str) -> None:
+    """Gives a `CarefulWarning` at the line of the user's program that called kerasdist."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and _is_inside(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, CarefulWarning, stacklevel=level)
+
+
+def _is_inside(module: str) -> bool:
+    """Whether a frame is kerasdist's, or that of a cached property of it."""
+    return module.partition(".")[0] in ("kerasdist", "functools")
 
 
 def first_line(error: BaseException) -> str:

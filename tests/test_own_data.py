@@ -183,7 +183,7 @@ def test_bad_files_are_named_before_the_training(command, tmp_path):
     assert not Path("runs").exists()
     done = command("fit", "photos", "--epochs", 1, "--skip-bad")
     assert done.code == 0
-    assert "skipped    1 files: disc/2.png is not an image" in done.out
+    assert "skipped    1 file: disc/2.png is not an image" in done.out
     settings = json.loads(Path("runs/photos/0001/config.json").read_text())["settings"]
     assert settings["skipped"] == ["disc/2.png"]
     (event,) = (

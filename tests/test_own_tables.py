@@ -141,9 +141,23 @@ def test_answers_have_the_numbers_of_the_rows_in_the_file(command, tmp_path):
     write_table(tmp_path / "t.csv", ["x", "label"], rows)
     assert command("fit", "t.csv", "--skip-bad", "--epochs", 1, "--quiet").code == 0
     (tmp_path / "new.csv").write_text("x,z\n1,0\n2,3,4\n4,0\n")
-    with pytest.warns(UserWarning, match="1 bad line"):
-        found = command("predict", "runs/t/0001", "new.csv", "--json").objects
-    assert [answer["row"] for answer in found] == [1, 3]
+    done = command("predict", "runs/t/0001", "new.csv", "--json")
+    assert [answer["row"] for answer in done.objects] == [1, 3]
+    assert done.err.startswith("careful: 1 bad line of 'new.csv' left out")  # Without a path.
+    assert done.err.count("\n") == 1
+
+
+def test_predict_leaves_out_bad_lines_and_bad_tables(people, command, tmp_path):
+    run = people / "runs/people/0001"
+    write_table(tmp_path / "new.csv", HEADER, passengers(5))
+    with open("new.csv", "a") as file:
+        file.write("1,2\n")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert "--skip-bad" in command("predict", run, "new.csv").err
+    done = command("predict", run, "new.csv", "other.csv", "--skip-bad", "--json")
+    assert (done.code, [o["row"] for o in done.objects]) == (0, [1, 2, 3, 4, 5])
+    assert "careful: 1 bad line of 'new.csv'" in done.err
+    assert "skipped 'other.csv': The table 'other.csv' has no columns" in done.err
 
 
 @pytest.mark.parametrize(
@@ -270,6 +284,9 @@ def test_texts_are_predicted_and_served(letters, command, tmp_path):
     (tmp_path / "new.txt").write_text(text)
     (answer,) = command("predict", run, "new.txt", "--json").objects
     assert answer["class"] == "good"
+    (tmp_path / "new.csv").write_text(f"text\n{text}\n")
+    done = command("predict", run, "new.csv")
+    assert (done.code, "was trained on text files, and only a run" in done.err) == (2, True)
     assert command("export", run, "--format", "saved_model", "--output", "served").code == 0
     served = tf.saved_model.load("served").signatures["serve_rows"]
     found = served(text=tf.constant([text, ""]))

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from kerasdist import __version__, versions
-from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages
+from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages, warnings_as_lines
 from kerasdist.cli.shells import COMPLETE
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
 from kerasdist.phases import displays
@@ -75,7 +75,8 @@ def main(argv: list[str] | None = None) -> int:
         os.environ.pop("TF_CONFIG", None)
     try:
         versions.check_system(sys.platform)
-        return _command(name)(rest)
+        with warnings_as_lines():
+            return _command(name)(rest)
     except DivergedError as error:
         return _fail(error, DIVERGED, debug)
     except KerasdistError as error:

@@ -48,6 +48,9 @@ EVALUATE_OPTIONS: Options = {
 PREDICT_OPTIONS: Options = {
     "which": _WHICH,
     "top": count_option(3, "how many classes to list per file, the most probable first", "1"),
+    "skip_bad": Option(
+        bool, False, "leave out files that cannot be read, and name them, instead of stopping"
+    ),
     "output": Option(
         str | None, None, "write the answers to this new .csv file instead of printing them"
     ),

@@ -91,13 +91,27 @@ def _file_of(folder: Path, which: str) -> str | None:
         *others, last = sorted(there) or [""]
         found = f"only {', '.join(others)}{' and ' if others else ''}{last}"
         found = found if there else "no trained model yet"
-        fix = f"Load `which={there[-1]!r}`, or train" if there else "Train"
+        state = status(folder)
         raise KerasdistError(
-            f"Received `which={which!r}`, but the run {str(folder)!r} is {status(folder)} and has "
-            f"{found}. {fix} the run to its end."
-            + (f" `keep_best={rank}` keeps as many models." if rank > 1 else "")
+            f"Received `which={which!r}` (`--which {which}`), but the run {str(folder)!r} is "
+            f"{state} and has {found}. {_instead(there, rank, is_finished=state == 'finished')}"
         )
     return files.get(wanted)
+
+
+def _instead(there: list[str], rank: int, *, is_finished: bool) -> str:
+    """What to do without the wanted model: `there` are the others, `rank` is that of a best one."""
+    bests = [name for name in there if name.startswith("best")]
+    other = bests[-1] if rank > 1 and bests else there[-1] if there else ""
+    load = f"Load `which={other!r}` (`--which {other}`)" if there else ""
+    if is_finished:
+        more = ""
+    else:
+        more = ", or train the run to its end" if load else "Train the run to its end"
+    end = f"{load}{more}." if load or more else "Train a new run."
+    if rank > 1:
+        end += f" A new run with `keep_best={rank}` (`--keep-best {rank}`) keeps as many models."
+    return end
 
 
 def _untrained(folder: Path, config: dict[str, Any]) -> keras.Model:

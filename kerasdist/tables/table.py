@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, warn
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
@@ -24,7 +23,7 @@ from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
 from kerasdist.tables.schema import Schema, Task
 from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
-from kerasdist.tables.target import find_target, understand_target
+from kerasdist.tables.target import few_rows, find_target, understand_target
 from kerasdist.tables.unknown import warn_of_unknown, with_shares
 
 
@@ -186,11 +185,10 @@ class Table:
         raw = read(source, schema.columns, None, commas=schema.decimal_commas)
         warn_of_unknown(schema.columns, raw, source.path)
         if raw.skipped:
-            warnings.warn(
+            warn(
                 f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} of {str(path)!r} left out, "
                 "without an answer. "
-                "Expected a value for each column. Correct these lines to get all answers.",
-                stacklevel=2,
+                "Expected a value for each column. Correct these lines to get all answers."
             )
         return encode(raw, schema)
 
@@ -242,8 +240,8 @@ class Table:
         ]
         if target.classes and self._raw.target is not None:
             rows = np.bincount(self._raw.target, minlength=len(target.classes))
-            rare = imbalance(rows, target.classes)
-            notes += [rare] if rare else []
+            found = (few_rows(target.name, rows.tolist()), imbalance(rows, target.classes))
+            notes += [text for text in found if text]
         return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
 
     def describe_examples(self, split: str, positions: Sequence[int]) -> list[dict[str, str]]:

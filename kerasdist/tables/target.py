@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
@@ -16,6 +16,8 @@ from kerasdist.tables.values import BOOLEANS, MAY_BE_CLASSES, Style, number
 # A column with one of these names, in any case, is the target if there is no other.
 EVIDENT = ("target", "label", "labels", "class", "y", "outcome", "survived", "species", "diagnosis")
 MOST_CLASSES = 1000
+# With fewer rows for a class on average, the target may be a wrong column.
+FEWEST_ROWS = 4
 
 
 def find_target(found: Survey, name: str | None, path: str) -> str:
@@ -87,6 +89,23 @@ def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas
     if len(classes) < 2:
         raise _unusable(column, f"has one class only, {classes[0]!r}", "two classes or more")
     return Target(column.name, "classification", style, classes)
+
+
+def few_rows(target: str, counts: Sequence[int]) -> str | None:
+    """What to say of classes that hardly come again: names or numbers of rows are no classes.
+
+    Args:
+        target: The name of the target.
+        counts: How many rows each class has.
+    """
+    rows = sum(counts)
+    if len(counts) < 3 or rows >= FEWEST_ROWS * len(counts):
+        return None
+    once = sum(count == 1 for count in counts)
+    return (
+        f"the target {target} has {len(counts):,} classes for {rows:,} rows, {once:,} of them with "
+        "one row only: check that it is the column to predict (`--target`)"
+    )
 
 
 def _class_counts(column: ColumnSurvey) -> Counter[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kerasdist.errors import warn
 from kerasdist.tables.kinds import MOST
 from kerasdist.tables.reading.builders import NO_CODE, Names
 from kerasdist.tables.reading.raw import Raw
@@ -56,14 +56,14 @@ def warn_of_unknown(columns: Sequence[Column], raw: Raw, path: Path) -> None:
         else:
             known = ", ".join(repr(value) for value in column.values[:3])
             is_worse = found.share > max(_MANY, (1 + column.unknown) / 2)
-            problem, effect = "were not in the training", "They all mean the same to the model."
+            problem = "are unknown to the model (new, or only once in the training rows)"
+            effect = "They all mean the same to it."
             what = f"values such as {known}" if known else "the values of the training"
         if is_worse:
-            warnings.warn(
+            warn(
                 f"{found.count:,} of {found.present:,} values of the column {column.name!r} in "
                 f"{str(path)!r} {problem}, such as {found.example[:40]!r}. {effect} Expected "
-                f"{what}. Check how the column is written.",
-                stacklevel=4,
+                f"{what}. Check how the column is written."
             )
 
 

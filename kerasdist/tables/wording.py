@@ -83,7 +83,7 @@ def _of_file(source: Source, raw: Raw) -> str:
     text = f"{raw.rows:,} rows, {len(source.names)} columns"
     more = list(source.notes)
     if raw.skipped:
-        more.append(f"{raw.skipped:,} bad lines left out")
+        more.append(f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} left out")
     if raw.without_target:
         more.append(_without_target(raw))
     return f"{text} ({'; '.join(more)})" if more else text
@@ -115,11 +115,21 @@ def _of_target(schema: Schema, raw: Raw) -> str:
 def _of_column(column: Column, raw: Raw) -> str:
     values, details = raw.columns.get(column.name), []
     if column.kind == "category":
-        details.append(f"{len(column.values)} values")
+        details.append(_known(column, values))
     if values is not None:
         is_missing = values.codes == NO_CODE if isinstance(values, Names) else np.isnan(values)
         details += [f"{is_missing.sum():,} missing"] if is_missing.any() else []
     return f"{column.name} ({', '.join(details)})" if details else column.name
+
+
+def _known(column: Column, values: Names | None) -> str:
+    """How many values the model knows, which are not always all that there are."""
+    count = len(column.values)
+    known = "1 value" if count == 1 else f"{count:,} values"
+    num_all = 0 if values is None else len(np.unique(values.codes[values.codes != NO_CODE]))
+    if num_all <= count:
+        return known
+    return f"{known} that {'comes' if count == 1 else 'come'} twice or more"
 
 
 def _named(names: Sequence[str], most: int = _MOST_NAMED) -> str:

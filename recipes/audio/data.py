@@ -234,7 +234,8 @@ def _all_clips(source: str, folder: Path, skip_bad: bool) -> tuple[Clip, ...]:
             bad.append(str(error))
     if bad:
         first = bad[0].removeprefix("Received ").split(". Expected")[0]
-        count = f"{len(bad)} of {len(bad) + len(clips)} files"
+        total = len(bad) + len(clips)
+        count = f"{len(bad)} of {total} file{'s' * (total != 1)}"
         print(f"skipped {count}; the first is {first}", file=sys.stderr)
     return tuple(clips)
 

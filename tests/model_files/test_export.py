@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 
@@ -142,7 +143,8 @@ def test_the_runs_folder_is_the_default_and_our_own_export_is_replaced(command, 
     assert (done.code, done.err) == (0, "")
     assert done.lines[0].startswith(f"exported {target} (")
     assert done.lines[1].startswith("checked on 100 examples of the validation data")
-    assert "largest difference" in done.lines[2]
+    told = "exactly the same outputs|the same outputs up to rounding .largest difference"
+    assert re.search(f"  the exported model gives ({told})", done.lines[2])
     records = json.loads((run / "export" / "exports.json").read_text())
     assert records["model.keras"]["sha256"] == export_target.sha256(target)
     before = target.stat().st_ino
@@ -152,6 +154,19 @@ def test_the_runs_folder_is_the_default_and_our_own_export_is_replaced(command, 
         "last"
     )
     assert sorted(p.name for p in (run / "export").iterdir()) == ["exports.json", "model.keras"]
+
+
+def test_a_saved_model_says_how_it_is_called_and_the_lines_work(command, run, images):
+    done = command("export", run, "--format", "saved_model", "--output", "served")
+    start = done.lines.index("call it from Python:")
+    lines = [line.removeprefix("  ") for line in done.lines[start + 1 :]]
+    assert lines[0] == "import tensorflow as tf"
+    code = "\n".join(lines).replace("image=...", "image=images").replace("print", "found = ")
+    names = {"images": tf.constant(images[:2])}
+    exec(code, names)
+    assert names["found"]["output_0"].shape == (2, 3)
+    quiet = command("export", run, "--format", "saved_model", "--output", "other", "--json")
+    assert len(quiet.objects) == 1
 
 
 def test_nothing_foreign_is_overwritten(command, run, tmp_path):

@@ -116,6 +116,19 @@ def test_a_missing_column_is_named(people, tmp_path):
         Table(people).read(other)
 
 
+def test_several_missing_columns_are_named(people, tmp_path):
+    other = write(tmp_path / "new.csv", ["other", "more"], [["Bern", 1]])
+    with pytest.raises(KerasdistError, match=r"no columns 'age', 'town', which .* Add them\."):
+        Table(people).read(other)
+
+
+def test_a_missing_target_is_not_a_column_that_the_model_reads(people, tmp_path):
+    other = write(tmp_path / "new.csv", ["town", "age"], [["Bern", 1]])
+    told = "no column 'class', which the model predicts.*answers.*`kerasdist predict`"
+    with pytest.raises(KerasdistError, match=told):
+        _ = Table(other, schema=Table(people).schema).all
+
+
 def test_examples_are_described_as_they_are_in_the_file(tmp_path):
     """By the number of their line, whatever else was left out before them."""
     header = [*"abcdefghij", "class"]
@@ -192,10 +205,10 @@ def test_it_says_what_was_found(people):
     lines = Table(people, skip_bad=True).describe()
     lines.pop("careful", None)
     assert lines == {
-        "table": "40 rows, 4 columns (1 bad lines left out)",
+        "table": "40 rows, 4 columns (1 bad line left out)",
         "target": "class, 2 classes: f (20), m (20)",
         "numbers": "age (10 missing)",
-        "categories": "town (2 values)",
+        "categories": "town (2 values that come twice or more)",
         "left out": "id (another number in each row)",
         "split": "32 rows to train on, 8 to validate",
     }
@@ -408,7 +421,8 @@ def test_booleans_and_whole_categories_in_another_form(owners, tmp_path):
     [
         (
             ["yes", 1001, 5, "a1"],
-            "9 of 10 values of the column 'owns' in '.*new.csv' were not in",
+            "9 of 10 values of the column 'owns' in '.*new.csv' are unknown to the "
+            r"model \(new, or only once in the training rows\)",
         ),
         (["true", "Bern", 5, "a1"], "'zip' .* as 'Bern'.*Expected values such as '1001', '1002'"),
         (
@@ -420,11 +434,26 @@ def test_booleans_and_whole_categories_in_another_form(owners, tmp_path):
 def test_a_column_that_is_mostly_unknown_is_told(owners, tmp_path, row, message):
     rows = [["true", 1001, 5, "a1"], *[row] * 9]
     other = write(tmp_path / "new.csv", ["owns", "zip", "n", "code"], rows)
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(UserWarning, match=message) as caught:
         owners.read(other)
+    assert caught[0].filename == __file__
     moved = write(tmp_path / "o.csv", ["owns", "zip", "n", "code", "y"], [[*r, "x"] for r in rows])
-    with pytest.warns(UserWarning, match=message.replace("new.csv", "o.csv")):
+    with pytest.warns(UserWarning, match=message.replace("new.csv", "o.csv")) as caught:
         _ = Table(moved, schema=owners.schema).all
+    assert caught[0].filename == __file__
+
+
+def test_a_count_of_values_says_that_rare_ones_are_not_in_it(tmp_path):
+    rows = [[f"only{i}" if i % 5 else "often", i * i, "ab"[i % 2]] for i in range(100)]
+    table = Table(write(tmp_path / "t.csv", ["k", "n", "y"], rows), categories=["k"])
+    assert table.describe()["categories"] == "k (1 value that comes twice or more)"
+
+
+def test_a_target_whose_classes_hardly_come_again_is_told(tmp_path):
+    rows = [[i * i % 37, f"name {i % 55}"] for i in range(100)]
+    table = Table(write(tmp_path / "t.csv", ["x", "name"], rows), target="name")
+    told = "the target name has 55 classes for 100 rows, 10 of them with one row only: check"
+    assert table.describe()["careful"].startswith(told)
 
 
 def test_rare_values_as_in_training_are_not_told(tmp_path):

@@ -52,12 +52,22 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
         fields = _fields(counts) if counts is not None else {}
         print(as_json({**results, **fields, **({"tta": with_views} if views else {})}))
     elif not options["quiet"]:
-        print(as_text(results))
+        print(f"{as_text(results)} ({_scope(job, data, tally, options)})")
         if views is not None:
             print(f"with test-time augmentation: {as_text(with_views)}")
         if counts is not None:
             print_counts(counts)
     return 0
+
+
+def _scope(job: Job, data: Any, tally: Tally | None, options: dict[str, Any]) -> str:
+    """Which data and which model the metrics are of."""
+    if tally is not None and tally.applies:
+        found = f"{int(tally.result()):,} examples"
+    else:
+        steps = options["steps"]
+        found = job.describe(data) if steps is None else f"{steps:,} batches"
+    return f"{options['split']} data, {found.removeprefix('data: ')}, {options['which']} model"
 
 
 def _data(job: Job, run: Path, split: str) -> Any:

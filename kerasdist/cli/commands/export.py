@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, recipe_of
@@ -19,6 +20,7 @@ from kerasdist.evaluation.classes import Classes, classes_of_run
 from kerasdist.evaluation.served_files import answers_of
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
+from kerasdist.model_files.formats import saved_model
 from kerasdist.model_files.loading import load
 from kerasdist.model_files.served import RawInputs, reason
 from kerasdist.models.fields import read
@@ -74,9 +76,11 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     elif not options["quiet"]:
         print(f"exported {target.path} ({about['bytes']:,} bytes)")
         print(f"checked on {found.examples} {inputs}:")
-        print(f"  {_difference(found)}")
+        print(f"  {_in_words(found)}")
         for note in notes:
             print(f"note: {note}")
+        for line in _call(target.format, target.path, served):
+            print(line)
     return 0
 
 
@@ -128,6 +132,35 @@ def _difference(found: formats.Difference) -> str:
         f"largest difference {found.largest:.2g}, which is {found.relative:.2g} of the largest "
         f"output, {found.scale:.3g}"
     )
+
+
+def _in_words(found: formats.Difference) -> str:
+    if found.largest == 0:
+        return "the exported model gives exactly the same outputs as the model of the run"
+    return f"the exported model gives the same outputs up to rounding ({_difference(found)})"
+
+
+def _call(name: str, path: Path, served: formats.Served) -> list[str]:
+    """How to call a SavedModel by its most useful signature, in Python."""
+    if name != "saved_model":
+        return []
+    if served.files is not None:
+        signature, given = saved_model.FILES, "contents=tf.constant([open('FILE', 'rb').read()])"
+    elif served.raw is not None:
+        signature = saved_model.RAW
+        empty = {
+            spec.name: "''" if spec.dtype == tf.string else "0.0" for spec in served.raw.inputs
+        }
+        given = ", ".join(f"{name}=tf.constant([{value}])" for name, value in empty.items())
+    else:
+        signature = saved_model.DEFAULT
+        given = ", ".join(f"{spec.name}=..." for spec in served.inputs)
+    return [
+        "call it from Python:",
+        "  import tensorflow as tf",
+        f"  model = tf.saved_model.load({str(path)!r})",
+        f"  print(model.signatures[{signature!r}]({given}))",
+    ]
 
 
 def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np.ndarray]], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from kerasdist.cli.commands.skipped_files import SkippedFiles
 from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation import answers_csv
@@ -19,6 +21,7 @@ from kerasdist.models.fields import fields_read, read
 from kerasdist.phases.phase import Phase, phase
 from kerasdist.phases.text import decimal
 from kerasdist.recipes import extras
+from kerasdist.recipes.own_data.kinds import TABLES, TEXTS
 from kerasdist.recipes.own_data.listing import files_below
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
@@ -46,21 +49,25 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     size = options["batch_size"]
+    files_read = SkippedFiles(paths, skip_bad=options["skip_bad"])
     labels: list[dict[str, Any]]
     if recipe is not None and extras.has_rows(recipe):
         with phase("reading files"):
-            labels, data = _rows(model, recipe, paths)
+            labels, data = _rows(model, _for_rows(recipe, options["skip_bad"]), files_read)
         outputs = api.predict(model, data, batch_size=size or ROWS_AT_ONCE, devices=names)
     elif recipe is not None and extras.has_reader(recipe):
-        labels = [{"file": str(path)} for path in paths]
         at_once = size or FILES_AT_ONCE
         with phase("reading files", len(paths), unit="file") as reading:
             outputs = api.predict(
-                model, lambda: _batches(model, recipe, paths, at_once, reading), devices=names
+                model,
+                lambda: _batches(model, recipe, paths, at_once, reading, files_read),
+                devices=names,
             )
+        labels = [{"file": str(path)} for path in files_read.good]
     else:
-        labels, data = _arrays(model, spec, paths)
+        labels, data = _arrays(model, spec, files_read)
         outputs = api.predict(model, data, batch_size=size, devices=names)
+    files_read.tell()
     guesses: list[list[Guess] | None] = [None] * len(labels)
     if classes is not None:
         guesses = [*likeliest(classes, outputs, options["top"])]
@@ -84,11 +91,19 @@ def _place(label: dict[str, Any]) -> str:
     return f" [{label['example']}]" if "example" in label else ""
 
 
+def _for_rows(recipe: Recipe, skip_bad: bool) -> Recipe:
+    """The recipe, which leaves out bad lines instead of the whole file if it can do so."""
+    if not skip_bad or not hasattr(recipe.config, "skip_bad"):
+        return recipe
+    return dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, skip_bad=True))
+
+
 def _rows(
-    model: keras.Model, recipe: Recipe, paths: list[Path]
+    model: keras.Model, recipe: Recipe, files: SkippedFiles
 ) -> tuple[list[dict[str, Any]], Any]:
     """`(file and number of each row, counted from 1, all rows)` of files with many examples."""
-    parts = [extras.read_rows(recipe, path) for path in paths]
+    found = [files.read(lambda paths: extras.read_rows(recipe, paths[0]), [p]) for p in files.good]
+    parts, paths = [part for part in found if part is not None], files.good
     labels = [
         {"file": str(path), "row": row}
         for path, part in zip(paths, parts, strict=True)
@@ -118,12 +133,22 @@ def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
             )
         elif not _fits(path, suffixes):
             raise KerasdistError(
-                f"The run's recipe cannot read the file {str(path)!r}. Expected {kinds}. Convert "
-                "the file."
+                f"The run's recipe cannot read the file {str(path)!r}. Expected {kinds}. "
+                f"{_instead(path, suffixes)}"
             )
         else:
             found.append(path)
     return found
+
+
+def _instead(path: Path, suffixes: tuple[str, ...] | None) -> str:
+    """What to do about a file that the recipe cannot read."""
+    if suffixes == TEXTS.suffixes and path.suffix.lower() in TABLES.suffixes:
+        return (
+            "The run was trained on text files, and only a run that was trained on a table reads "
+            "tables. Write each text into a .txt file."
+        )
+    return "Convert the file."
 
 
 def _fits(path: Path, suffixes: tuple[str, ...] | None) -> bool:
@@ -131,11 +156,22 @@ def _fits(path: Path, suffixes: tuple[str, ...] | None) -> bool:
 
 
 def _batches(
-    model: keras.Model, recipe: Recipe, paths: list[Path], size: int, reading: Phase
+    model: keras.Model,
+    recipe: Recipe,
+    paths: list[Path],
+    size: int,
+    reading: Phase,
+    files: SkippedFiles,
 ) -> Iterator[Any]:
+    def read(some: list[Path]) -> dict[str, np.ndarray]:
+        return extras.read_examples(recipe, some)
+
     for start in range(0, len(paths), size):
         reading.reached(start)  # A generator may be read more than once.
-        yield _as_features(model, extras.read_examples(recipe, paths[start : start + size]))
+        found = files.read(read, paths[start : start + size])
+        if found is not None:
+            yield _as_features(model, found)
+    _ = files.good  # Raises if nothing could be read.
 
 
 def _as_features(model: keras.Model, fields: dict[str, np.ndarray]) -> Any:
@@ -144,7 +180,7 @@ def _as_features(model: keras.Model, fields: dict[str, np.ndarray]) -> Any:
     return fields if is_named or len(fields) > 1 else next(iter(fields.values()))
 
 
-def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict[str, Any]], Any]:
+def _arrays(model: keras.Model, spec: Any, files: SkippedFiles) -> tuple[list[dict[str, Any]], Any]:
     """`(file and number of each example, all examples)` of .npy and .npz files."""
     features = read(model, spec, need_targets=False)
     wanted = {
@@ -154,16 +190,15 @@ def _arrays(model: keras.Model, spec: Any, paths: list[Path]) -> tuple[list[dict
     }
     labels: list[dict[str, Any]] = []
     pieces: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
-    for path in paths:
-        arrays = _read_arrays(path, wanted)
-        counts = {len(array) for array in arrays.values()}
-        if len(counts) != 1:
-            raise _wrong(
-                path, f"has fields with {sorted(counts)} examples", "the same number in each field"
-            )
+    for path in files.good:
+        arrays = files.read(lambda paths: _read_arrays(paths[0], wanted), [path])
+        if arrays is None:
+            continue
         for name, array in arrays.items():
             pieces[name].append(array)
-        labels += [{"file": str(path), "example": i} for i in range(counts.pop())]
+        count = len(next(iter(arrays.values())))
+        labels += [{"file": str(path), "example": i} for i in range(count)]
+    _ = files.good  # Raises if nothing could be read.
     try:
         fields = {name: np.concatenate(arrays) for name, arrays in pieces.items()}
     except ValueError as error:
@@ -188,7 +223,13 @@ def _read_arrays(path: Path, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise _wrong(path, f"has no field {missing[0]!r}", f"an .npz with {', '.join(wanted)}")
-    return {name: _as_batch(path, name, arrays[name], leaf) for name, leaf in wanted.items()}
+    found = {name: _as_batch(path, name, arrays[name], leaf) for name, leaf in wanted.items()}
+    counts = {len(array) for array in found.values()}
+    if len(counts) != 1:
+        raise _wrong(
+            path, f"has fields with {sorted(counts)} examples", "the same number in each field"
+        )
+    return found
 
 
 def _as_batch(path: Path, name: str, array: np.ndarray, leaf: Any) -> np.ndarray:

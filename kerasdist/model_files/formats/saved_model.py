@@ -15,6 +15,8 @@ from kerasdist.model_files.served import RawInputs, Runtime, Served, in_float32
 FILES = "serve_files"
 # The endpoint that takes raw values: the columns of a table as they are.
 RAW = "serve_rows"
+# The one that takes the model's own inputs.
+DEFAULT = "serving_default"
 
 
 def write(served: Served, path: Path) -> list[str]:
@@ -75,7 +77,7 @@ def opened(path: Path, served: Served) -> Runtime:
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         named = zip(served.inputs, arrays, strict=True)
         # Through `loaded`, which keeps the signature's variables alive.
-        signature = loaded.signatures["serving_default"]
+        signature = loaded.signatures[DEFAULT]
         outputs = signature(**{spec.name: tf.constant(array) for spec, array in named})
         return [outputs[name].numpy() for name in served.output_names]
 

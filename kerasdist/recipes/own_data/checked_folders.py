@@ -43,7 +43,8 @@ class CheckedFolders:
             "split": self._splits(),
         }
         if self.skipped:
-            found["skipped"] = f"{len(self.skipped):,} files: {named(self.skipped)}"
+            files = "1 file" if len(self.skipped) == 1 else f"{len(self.skipped):,} files"
+            found["skipped"] = f"{files}: {named(self.skipped)}"
         return found | ({"note": "; ".join(self.folders.notes)} if self.folders.notes else {})
 
     def _counts(self) -> str:

@@ -227,8 +227,8 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if odd:
-        are = "file that is" if len(odd) == 1 else "files that are"
-        notes.append(f"left out {len(odd):,} {are} not {kind.title} in a class: {shown(odd)}")
+        files = "1 file" if len(odd) == 1 else f"{len(odd):,} files"
+        notes.append(f"left out {files} (not {kind.title} in the folder of a class): {shown(odd)}")
     without = {name for by in by_split.values() for name, files in by.items() if not files}
     if empty := sorted({*unused, *without} - {*names}):
         notes.append(f"left out folders without {kind.title}: {shown(empty)}")

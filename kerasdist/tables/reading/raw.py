@@ -117,7 +117,9 @@ def _read(
 ) -> tuple[Raw, dict[str, StyleCount]]:
     """The columns, and which styles the numbers in the file have."""
     aims = [] if target is None else [target.name]
-    places = _places(source, [column.name for column in columns]) | _places(source, aims)
+    places = _places(source, [column.name for column in columns])
+    for aim in aims:
+        places[aim] = _target_place(source, aim)
     builders = {
         c.name: builder_of(c, styles.get(c.name, c.style)) for c in columns if c.kind != "text"
     }
@@ -182,13 +184,23 @@ def _places(source: Source, wanted: Sequence[str]) -> dict[str, int]:
     known = {name: i for i, name in enumerate(source.names)}
     missing = [name for name in wanted if name not in known]
     if missing:
+        column, it = ("column", "it") if len(missing) == 1 else ("columns", "them")
         raise KerasdistError(
-            f"The table {str(source.path)!r} has no column {missing[0]!r}"
-            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, which the model "
+            f"The table {str(source.path)!r} has no {column} {listed(missing, 5)}, which the model "
             f"reads. Expected the columns {listed(wanted)}, in any order."
-            f"{closest(missing[0], known)} Add the column."
+            f"{closest(missing[0], known)} Add {it}."
         )
     return {name: known[name] for name in wanted}
+
+
+def _target_place(source: Source, name: str) -> int:
+    if name not in source.names:
+        raise KerasdistError(
+            f"The table {str(source.path)!r} has no column {name!r}, which the model predicts. "
+            f"Expected it, with the right answers.{closest(name, source.names)} Add the column, or "
+            "use `kerasdist predict`, which needs no answers."
+        )
+    return source.names.index(name)
 
 
 def _kept(block: Block, keep: np.ndarray) -> Block:

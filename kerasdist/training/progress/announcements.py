@@ -11,7 +11,7 @@ from typing import Any
 from kerasdist.recipes.own_data.kinds import TABLES
 from kerasdist.runs.catalog import read_config, read_object
 from kerasdist.runs.file_names import BEST, BEST_MODELS, EVALUATION, FINAL, REPORT
-from kerasdist.runs.metrics_log import best_epoch
+from kerasdist.runs.metrics_log import EPOCH, best_epoch, of_kind, read
 from kerasdist.runs.results import kept_models
 from kerasdist.runs.results.guessing import no_better
 from kerasdist.training.progress.reporter import as_text
@@ -132,7 +132,9 @@ def ending(
     if kept := kept_models.kept(run):
         there.append(f"{BEST_MODELS}/ (the {len(kept)} best)")
     facts["folder"] = f"{run}: {', '.join(there)}"
-    following = _next(run, result)
+    is_other = found is not None and restored is None and (run / BEST).is_file()
+    is_other = is_other and found is not None and found[1].epoch != _last_epoch(run)
+    following = _next(run, result, is_best_other=is_other)
     lines = aligned(facts | following)
     first = len(lines) - len(following)
     lines[first:] = [_broken(line, width) for line in lines[first:]]
@@ -146,12 +148,19 @@ def ending(
     return lines
 
 
-def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
+def _last_epoch(run: Path) -> int | None:
+    epochs = of_kind(read(run), EPOCH)
+    return epochs[-1].get("epoch") if epochs else None
+
+
+def _next(run: Path, result: Mapping[str, Any], *, is_best_other: bool) -> dict[str, str]:
+    """Commands. If the best epoch is not the last one, its model is the one to evaluate."""
     config = read_config(run) or {}
     # A run that stopped early stays stopped: with more epochs, it would train none of them.
     is_stopped = bool(result.get("stopped"))
     if "recipe" not in config and "model" not in config:  # Started by `kerasdist.fit`.
-        evaluate = {"evaluate": f"kerasdist.evaluate({str(run)!r}, data)"}
+        model = f"kerasdist.load({str(run)!r}, 'best')" if is_best_other else repr(str(run))
+        evaluate = {"evaluate": f"kerasdist.evaluate({model}, data)"}
         if is_stopped:
             again = f"kerasdist.fit(..., run_dir='another folder', init_from={str(run)!r})"
             return evaluate | {"new run": again}
@@ -160,7 +169,8 @@ def _next(run: Path, result: Mapping[str, Any]) -> dict[str, str]:
     steps = (config.get("options") or {}).get("steps")
     more = f"--steps {2 * result['steps']}" if steps else f"--epochs {2 * result['epochs']}"
     place = shlex.quote(str(run))
-    evaluate = {"evaluate": f"kerasdist evaluate {place}"}
+    which = " --which best" if is_best_other else ""
+    evaluate = {"evaluate": f"kerasdist evaluate {place}{which}"}
     if is_stopped:
         return evaluate | {"new run": f"kerasdist fit {place} --init-from {place}"}
     return evaluate | {"continue": f"kerasdist fit {place} --run-dir {place} {more}"}

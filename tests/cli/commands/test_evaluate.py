@@ -58,7 +58,10 @@ def test_evaluate_gives_the_validation_metrics_of_the_run(command, tiny):
     assert (done.code, done.err) == (0, "")
     assert done.objects == [pytest.approx(expected, rel=1e-5)]
     plain = command("evaluate", "runs/tiny/0001", "--batch-size", 7)
-    assert re.fullmatch(r"loss = [\d.]+, mae = [\d.]+\n", plain.out)
+    about = r" \(validation data, 40 examples \(recipe\), final model\)\n"
+    assert re.fullmatch(r"loss = [\d.]+, mae = [\d.]+" + about, plain.out)
+    some = command("evaluate", "runs/tiny/0001", "--which", "last", "--steps", 2).out
+    assert some.endswith(" (validation data, 2 batches, last model)\n")
     train = command("evaluate", "runs/tiny/0001", "--json", "--split", "train").objects[0]
     assert train["loss"] != pytest.approx(expected["loss"], rel=1e-3)
 
@@ -155,7 +158,8 @@ def test_steps_and_split_choose_the_examples(command, run, truth):
 def test_plain_lines_where_there_is_no_terminal(command, run, truth):
     labels, answers = truth
     done = command("evaluate", run)
-    assert re.fullmatch(r"loss = [\d.]+, accuracy = [\d.]+", done.lines[0])
+    about = r" \(validation data, 100 examples, final model\)"
+    assert re.fullmatch(r"loss = [\d.]+, accuracy = [\d.]+" + about, done.lines[0])
     right = int(np.sum((labels == 1) & (answers == 1)))
     share = f"{right / np.sum(labels == 1):.4g}"
     assert done.lines[2] == f"class middle: accuracy = {share} ({right} of {np.sum(labels == 1)})"

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
+from kerasdist.cli.commands.skipped_files import SkippedFiles
 from kerasdist.recipes.importing import import_part
 from tests import classifier_recipe
 
@@ -97,6 +99,34 @@ def test_broken_missing_and_other_files_are_named(command, run, folder, tmp_path
         assert done.err.count("\n") == 1
         for word in words:
             assert word in done.err
+
+
+@pytest.mark.parametrize("size", [2, 128])
+def test_bad_files_are_left_out_and_named(command, run, folder, size):
+    expected = command("predict", run, folder, "--json").objects
+    (folder / "2b.txt").write_text("no numbers")
+    (folder / "9.txt").write_text("")
+    (folder / "9b.txt").write_text("1 2 3")
+    done = command("predict", run, folder)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith("`--skip-bad` leaves out such files and answers the others.\n")
+    options = ("--json", "--skip-bad", "--batch-size", size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, of an empty file.
+        done = command("predict", run, folder, *options)
+    assert (done.code, [o["file"] for o in done.objects]) == (0, [o["file"] for o in expected])
+    assert [o["class"] for o in done.objects] == [o["class"] for o in expected]
+    assert done.err.count("\n") == 3
+    assert f"kerasdist: skipped '{folder / '2b.txt'}': cannot be read: ValueError" in done.err
+
+
+def test_there_must_be_a_file_that_is_good(command, run, folder):
+    (folder / "2b.txt").write_text("no numbers")
+    done = command("predict", run, folder / "2b.txt", "--skip-bad")
+    assert (done.code, done.out) == (2, "")
+    assert "None of the files can be read (1). The first: The file" in done.err
+    done = command("predict", run, folder / "2b.txt")
+    assert "--skip-bad" not in done.err  # It would not help.
 
 
 def test_usage_errors_come_before_tensorflow(run, folder):
@@ -205,6 +235,15 @@ def test_array_files_that_do_not_fit_are_named_and_pickles_are_not_opened(
     assert not (tmp_path / "was-here").exists()
 
 
+def test_bad_array_files_are_left_out(command, plain, images, tmp_path):
+    np.save(tmp_path / "flat.npy", images.reshape(100, 36))
+    np.save(tmp_path / "two.npy", images[:2])
+    done = command("predict", plain, "flat.npy", "two.npy", "--skip-bad", "--json")
+    assert (done.code, [o["file"] for o in done.objects]) == (0, ["two.npy"] * 2)
+    assert "skipped 'flat.npy': has 'image' with the shape (100, 36)" in done.err
+    assert command("predict", plain, "flat.npy", "--skip-bad").code == 2
+
+
 def test_array_files_of_different_lengths_are_given_one_by_one(tmp_path):
     class Sequences(kerasdist.Model):
         features = "x"
@@ -215,8 +254,9 @@ def test_array_files_of_different_lengths_are_given_one_by_one(tmp_path):
     for length in (4, 5):
         np.save(tmp_path / f"{length}.npy", np.zeros((1, length, 2), "float32"))
     spec = {"x": tf.TensorSpec([None, None, 2], tf.float32)}
+    files = SkippedFiles([tmp_path / "4.npy", tmp_path / "5.npy"], skip_bad=False)
     with pytest.raises(kerasdist.KerasdistError, match=r"files of different shapes: .*one by one"):
-        predict_command._arrays(Sequences(), spec, [tmp_path / "4.npy", tmp_path / "5.npy"])
+        predict_command._arrays(Sequences(), spec, files)
 
 
 def test_a_regression_of_a_notebook_prints_values(command, tmp_path, regression):

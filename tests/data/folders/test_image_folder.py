@@ -228,7 +228,7 @@ def test_bad_files_are_left_out(damaged, capsys):
     whole = write_images(damaged.parent / "whole", 5)
     folder, expected = kerasdist.ImageFolder(damaged, skip_bad=True), kerasdist.ImageFolder(whole)
     assert folder.skipped == {"bar/3.png": "is empty"}
-    assert folder.describe()["skipped"] == "1 files: bar/3.png is empty"
+    assert folder.describe()["skipped"] == "1 file: bar/3.png is empty"
     # The other files keep their split.
     assert {*folder.train.names} == {*expected.train.names} - {"bar/3.png"}
     index = folder.all.names.index("disc/1.png")

@@ -110,11 +110,19 @@ def test_hidden_files_and_leftovers_are_not_seen(pets):
     assert (found.class_names, found.notes) == (("cats", "dogs"), ())
 
 
+def test_one_other_file_is_left_out_and_named(pets):
+    write(pets, "README.txt")
+    assert read(pets).notes == (
+        "left out 1 file (not images in the folder of a class): README.txt",
+    )
+
+
 def test_other_files_are_left_out_and_named(pets):
     write(pets, "README.txt", "cats/list.csv", "models/net.h5")
     (pets / "empty").mkdir()
     assert read(pets).notes == (
-        "left out 3 files that are not images in a class: README.txt, cats/list.csv, models/net.h5",
+        "left out 3 files (not images in the folder of a class): README.txt, cats/list.csv, "
+        "models/net.h5",
         "left out folders without images: empty, models",
     )
 

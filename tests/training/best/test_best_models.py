@@ -66,9 +66,11 @@ def test_the_models_of_the_best_epochs_are_kept_and_loaded_by_rank(run):
 
 def test_a_rank_that_was_not_kept_is_refused(run):
     path, _ = run
-    told = "'best-4'.* has only best, best-2, best-3, final and last.* `keep_best=4` keeps as many"
-    with pytest.raises(KerasdistError, match=told):
+    told = "'best-4'.* has only best, best-2, best-3, final and last.* `keep_best=4` .* keeps"
+    with pytest.raises(kerasdist.KerasdistError, match=told) as error:
         kerasdist.load(path, "best-4")
+    assert "Load `which='best-3'` (`--which best-3`)." in str(error.value)
+    assert "to its end" not in str(error.value)  # It is there.
     with pytest.raises(KerasdistError, match=r"or 'best-2' and so on\. Did you mean 'best'"):
         kerasdist.load(path, "bset")
 

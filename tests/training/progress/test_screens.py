@@ -738,9 +738,11 @@ def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypat
         "final     loss = 0.5, val_loss = 0.75",
         "best      val_loss = 0.625 in epoch 2",
         "folder    my run: final.keras, best.keras",
-        "evaluate  kerasdist evaluate 'my run'",
+        "evaluate  kerasdist evaluate 'my run' --which best",
         "continue  kerasdist fit 'my run' --run-dir 'my run' --epochs 6",
     ]
+    last = a_run(Path("last"), {"recipe": "mine"}, losses=(0.9, 0.8, 0.7))
+    assert "evaluate  kerasdist evaluate last" in announcements.ending(last, RESULT)
     (run / "report.html").touch()
     assert "folder    my run: final.keras, best.keras, report.html" in announcements.ending(
         run, RESULT
