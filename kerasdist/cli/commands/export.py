@@ -19,7 +19,7 @@ from kerasdist.evaluation.classes import Classes, classes_of_run
 from kerasdist.evaluation.served_files import answers_of
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
-from kerasdist.model_files.loading import load
+from kerasdist.model_files.loading import load_to_predict
 from kerasdist.model_files.served import RawInputs, reason
 from kerasdist.models.fields import read
 from kerasdist.phases.phase import phase
@@ -37,7 +37,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     """`kerasdist export`."""
     recipe = recipe_of(run)
     with phase("loading the model"):
-        model = load(run, options["which"])
+        model = load_to_predict(run, options["which"])
     with phase("reading examples to check the file with"):
         served, batches, inputs = _served(run, model)
     served, classes = _with_answers(run, served, recipe)

@@ -13,7 +13,7 @@ from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation import answers_csv
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
-from kerasdist.model_files.loading import load
+from kerasdist.model_files.loading import load_to_predict
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.phases.phase import Phase, phase
@@ -42,7 +42,7 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     is_read = extras.has_reader(recipe) or extras.has_rows(recipe)
     paths = find(files, extras.suffixes(recipe) if is_read else ARRAY_SUFFIXES)
     with phase("loading the model"):
-        model = load(run, options["which"])
+        model = load_to_predict(run, options["which"])
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     size = options["batch_size"]
