@@ -121,8 +121,8 @@ def _file_of(folder: Path, which: str) -> str | None:
 
 def _needs(missing: str) -> str:
     return (
-        f"its `compile` needs {missing}, which this program does not have. Expected Keras's losses "
-        "and metrics, or registered ones. Put `@keras.saving.register_keras_serializable()` above "
+        f"its `compile` needs {missing}, which is not registered in this program. Expected Keras's "
+        "losses and metrics, or registered ones. Put `@keras.saving.register_keras_serializable()` above "
         "the function or class and import it before loading the run, or load the run within `with "
         "keras.saving.custom_object_scope({'name': function}):`."
     )
