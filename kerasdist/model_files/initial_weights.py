@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import keras
 
@@ -26,7 +27,8 @@ def load_weights(
     """Loads the weights that fit into a built model, and says which they are.
 
     It does what `kerasdist.fit(init_from=...)` does before the training. Weights that the file does
-    not have stay as they are. If an error is raised, all of them do. No code of the file is run.
+    not have stay as they are. The model may also be a part of the model in the file, such as its
+    backbone. If an error is raised, all of them do. No code of the file is run.
 
     Args:
         model: A built model.
@@ -75,5 +77,11 @@ def load_weights(
             f"Received `{given}` for {str(path)!r}, which is not a TensorFlow checkpoint. Expected "
             f"`{given}` only with a checkpoint, because files of Keras have Keras's names and one "
             f"set of weights. Remove `{given}`, or name a checkpoint such as 'model.ckpt-1000'."
+        )
+    if not Path(path).expanduser().exists():
+        raise KerasdistError(
+            f"{str(path)!r} does not exist. Expected the folder of a run, a .keras or .weights.h5 "
+            "file, or a TensorFlow checkpoint: its prefix such as 'model.ckpt-1000', or its "
+            "folder. Check the name."
         )
     return load_into(model, path, strict=False)

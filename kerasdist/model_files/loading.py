@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     """Returns the trained model of a run, with averaged weights if the run has `ema`.
 
     The recipe's code builds the model of a recipe. Other models are rebuilt from their description
-    in model.json, if all their classes are Keras's or registered. The files of trained weights are
-    read as plain arrays: no code in them is run.
+    in model.json, if all their classes are Keras's or registered. If only the loss or a metric is
+    not, the model is not compiled, and a warning says so. The files of trained weights are read as
+    plain arrays: no code in them is run.
 
     Args:
         run_dir: The folder of a run.
@@ -52,6 +54,23 @@ def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
         >>> bool(kerasdist.load("runs/line").get_weights()[0] == model.get_weights()[0])
         True
     """
+    model, missing = _loaded(run_dir, which)
+    if missing is not None:
+        warnings.warn(
+            f"The model of the run {str(run_dir)!r} is not compiled, because {_needs(missing)} It "
+            "can predict. To train or evaluate it, compile it.",
+            stacklevel=2,
+        )
+    return model
+
+
+def load_to_predict(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
+    """Like `load`, without a word about a loss that is not found: predictions need none."""
+    return _loaded(run_dir, which)[0]
+
+
+def _loaded(run_dir: str | os.PathLike[str], which: str) -> tuple[keras.Model, str | None]:
+    """The model of a run, and what is missing to compile it as it was."""
     folder = Path(run_dir).expanduser()
     if which not in WHICH and kept_models.rank_of(str(which)) is None:
         raise KerasdistError(
@@ -63,18 +82,18 @@ def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     file = _file_of(folder, which)
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):
-        model = _untrained(folder, config)
+        model, missing = _untrained(folder, config)
         if which == "last":
             _enter_stage(model, folder, config)
         spec = architecture.read_spec(folder / MODEL)
-        if isinstance(model, Model):
+        if isinstance(model, Model) and missing is None:
             ensure_compiled(model)
         inspection.build_for_prediction(model, spec)
     if file is None:
         _load_checkpoint(model, folder)
     else:
         load_into(model, folder / file, strict=True)
-    return model
+    return model, missing
 
 
 def _file_of(folder: Path, which: str) -> str | None:
@@ -114,11 +133,21 @@ def _instead(there: list[str], rank: int, *, is_finished: bool) -> str:
     return end
 
 
-def _untrained(folder: Path, config: dict[str, Any]) -> keras.Model:
+def _needs(missing: str) -> str:
+    return (
+        f"its `compile` needs {missing}, which is not registered in this program. Expected Keras's "
+        "losses and metrics, or registered ones. Put `@keras.saving.register_keras_serializable()` above "
+        "the function or class and import it before loading the run, or load the run within `with "
+        "keras.saving.custom_object_scope({'name': function}):`."
+    )
+
+
+def _untrained(folder: Path, config: dict[str, Any]) -> tuple[keras.Model, str | None]:
     if "recipe" in config:
-        return load_recipe(folder / CONFIG).build_model()
+        return load_recipe(folder / CONFIG).build_model(), None
     if "model" in config:
-        return ClassFile.parse(config["model"], "--model").load()(**config["model_arguments"])
+        kind = ClassFile.parse(config["model"], "--model").load()
+        return kind(**config["model_arguments"]), None
     return architecture.rebuild(folder / MODEL)
 
 
@@ -161,13 +190,20 @@ def _load_checkpoint(model: keras.Model, folder: Path) -> None:
         variable.assign(saved.arrays[name])
 
 
-def model_of(model_or_run: keras.Model | str | os.PathLike[str]) -> keras.Model:
+def model_of(
+    model_or_run: keras.Model | str | os.PathLike[str], *, to_predict: bool = False
+) -> keras.Model:
     """The model itself, or the final model of a run."""
     if pure.is_model(model_or_run):
         return model_or_run
     if isinstance(model_or_run, (str, os.PathLike)):
         with phase("loading the model"):
-            return load(model_or_run, which="final")
+            model, missing = _loaded(model_or_run, "final")
+        if missing is not None and not to_predict:
+            raise KerasdistError(
+                f"The run {str(model_or_run)!r} cannot be evaluated: {_needs(missing)}"
+            )
+        return model
     raise KerasdistError(
         f"Received a {type(model_or_run).__name__} as `model_or_run`. Expected a `keras.Model`, or "
         "the folder of a run. For example, use 'runs/cifar10/0001'."

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.foreign_code import first_foreign
+from kerasdist.runs.compilation import split
 from kerasdist.runs.file_names import BEST, FINAL
 from kerasdist.runs.trained_model import CONFIG_MEMBER, WEIGHTS_MEMBER
 
@@ -160,7 +161,8 @@ def _refuse_code(archive: zipfile.ZipFile, modules: Collection[str]) -> None:
             raise _Refused(f"its {CONFIG_MEMBER!r} is larger or packed differently than Keras's")
         with archive.open(info) as member:
             config = json.loads(member.read(MOST_CONFIG_BYTES))
-        foreign = first_foreign(config, modules)
+        layers, _ = split(config)  # Weights need no loss.
+        foreign = first_foreign(layers, modules)
         if foreign is not None:
             raise _Refused(f"its configuration names {foreign}; no code was run")
 

@@ -80,7 +80,8 @@ def load_into(
         model: A built model.
         path: A `.keras` or `.weights.h5` file, or the folder of a run.
         strict: Whether the file and the model must have the same arrays. Otherwise the arrays that
-            match are loaded; there must be at least one.
+            match are loaded; there must be at least one. If there is none, but exactly one
+            part of the model in the file has all arrays of this model, these are loaded.
         inside: Whether the model may be a part of the model in the file.
 
     Example:
@@ -137,7 +138,10 @@ def _replace(
         if strict:
             _check_complete(report, model, file)
         elif not report.loaded:
-            raise _nothing_fits(report, model, file, found)
+            part = _only_part(wanted, found)
+            if part is None:
+                raise _nothing_fits(report, model, file, found)
+            report, found = _compare(wanted, part, optimizers | {"optimizer"}), part
         for name in report.loaded:
             with reading(repr(str(file))):
                 array = found[name].read().astype(wanted[name].dtype)
@@ -147,15 +151,31 @@ def _replace(
 
 def _part(wanted: Mapping[str, Stored], found: Mapping[str, Stored]) -> dict[str, Stored]:
     """The arrays of the part of a file that has most of the wanted ones."""
-    first = next(iter(wanted), "")
-    prefixes = {""} | {name.removesuffix(first) for name in found if name.endswith(f"/{first}")}
 
     def num_fitting(prefix: str) -> int:
         names = [name for name in wanted if f"{prefix}{name}" in found]
         return sum(found[f"{prefix}{name}"].shape == wanted[name].shape for name in names)
 
-    best = max(sorted(prefixes), key=num_fitting)
-    return {k.removeprefix(best): v for k, v in found.items() if k.startswith(best)}
+    return _below(max(sorted({"", *_prefixes(wanted, found)}), key=num_fitting), found)
+
+
+def _only_part(
+    wanted: Mapping[str, Stored], found: Mapping[str, Stored]
+) -> dict[str, Stored] | None:
+    """The part of a file that has all wanted arrays; None if several parts have them, or none."""
+    parts = [_below(prefix, found) for prefix in _prefixes(wanted, found)]
+    whole = [part for part in parts if len(_compare(wanted, part, set()).loaded) == len(wanted)]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _prefixes(wanted: Mapping[str, Stored], found: Mapping[str, Stored]) -> set[str]:
+    """The parts of a file that have an array with the name of the first wanted one."""
+    first = next(iter(wanted), "")
+    return {name.removesuffix(first) for name in found if name.endswith(f"/{first}")}
+
+
+def _below(prefix: str, found: Mapping[str, Stored]) -> dict[str, Stored]:
+    return {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
 
 
 def _compare(

@@ -239,16 +239,23 @@ def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) ->
     if text is not None:
         targets = tf.nest.flatten(read(model, spec, need_targets=False).y)
         is_target = any(leaf is y for path, leaf in fields if path == text for y in targets)
+        fix = (
+            "`classes, y = np.unique(labels, return_inverse=True)` turns labels into numbers; "
+            "in a dataset, use `keras.layers.StringLookup` in a `map`."
+            if is_target
+            else "Begin the model with a layer that turns the strings into numbers, "
+            "`keras.layers.StringLookup` or `TextVectorization`, or use it in a `map` of the data."
+        )
         return KerasdistError(
             f"Received strings as the {'target' if is_target else 'feature'} {text!r}, which the "
-            f"model {type(model).__name__!r} or its loss cannot read: {reason}. Expected numbers, "
-            "or a layer that turns the strings into numbers. Begin the model with "
-            "`keras.layers.StringLookup` or `TextVectorization`, or use them in a `map` of the "
-            "data."
+            f"model {type(model).__name__!r} or its loss cannot read: {reason}. Expected numbers. "
+            f"{fix}"
         )
+    of_input, of_loss = input_hint(model, spec), loss_hint(model, spec)
+    expected = "targets as the loss takes them" if of_loss else "what its layers and the loss take"
+    expected = "the shape of the model's input" if of_input else expected
     return KerasdistError(
         f"Received {what} ({shapes}) that the model {type(model).__name__!r} or its loss cannot "
-        f"read: {reason}. Expected shapes and types that fit.{input_hint(model, spec)}"
-        f"{loss_hint(model, spec)} Change the data or the model; the traceback above this one "
-        "shows where it failed."
+        f"read: {reason}. Expected {expected}.{of_input}{of_loss} Change the data or the model; "
+        "the traceback above this one shows where it failed."
     )

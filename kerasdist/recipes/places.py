@@ -173,6 +173,8 @@ def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         saved = json.loads(path.read_text())
+        if "kerasdist" in saved and not {"recipe", "model"} & set(saved):
+            raise _of_program(str(path.parent))
         if "model" in saved:
             _ = saved["model_arguments"], saved["data"], saved["data_arguments"]
         else:
@@ -185,6 +187,14 @@ def saved_config(recipe: str | os.PathLike[str]) -> dict[str, Any] | None:
             "'recipe' and 'settings'. Use a config.json that `kerasdist fit` wrote."
         ) from None
     return saved
+
+
+def _of_program(run: str) -> KerasdistError:
+    return KerasdistError(
+        f"A Python program made the run {run!r}: only the program has its data. Expected a run of "
+        f"`kerasdist fit`. In Python, use `kerasdist.evaluate({run!r}, x, y)`, or start the "
+        "program again to continue the run."
+    )
 
 
 def _is_data(folder: Path) -> bool:

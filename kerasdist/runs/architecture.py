@@ -13,6 +13,9 @@ import tensorflow as tf
 import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.models.foreign_code import first_foreign
+from kerasdist.runs import compilation
+
+OWN_FUNCTIONS = "own_functions"
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
@@ -32,7 +35,12 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
         layers = json.loads(model.to_json())
     except Exception:  # noqa: BLE001 - a class without `get_config`: only its code can make it
         layers = None
-    return {"class_name": type(model).__name__, "data": _plain(spec), "model": layers}
+    return {
+        "class_name": type(model).__name__,
+        "data": _plain(spec),
+        "model": layers,
+        OWN_FUNCTIONS: compilation.own_functions(model),
+    }
 
 
 def read_spec(path: Path) -> Any:
@@ -44,10 +52,15 @@ def read_spec(path: Path) -> Any:
         raise _broken(path, str(error)) from error
 
 
-def rebuild(path: Path) -> keras.Model:
-    """Builds the untrained model of a run, if all its classes are Keras's or registered."""
+def rebuild(path: Path) -> tuple[keras.Model, str | None]:
+    """Builds the untrained model of a run, if all its classes are Keras's or registered.
+
+    The model is not compiled if its loss, metrics or optimizer are not found. Then the second value
+    says what is missing.
+    """
     content = _read(path)
     kind, layers = content.get("class_name"), content.get("model")
+    layers, compiled = compilation.split(layers)
     foreign = "the class " + repr(kind) if layers is None else _unregistered(layers)
     if foreign is not None:
         raise KerasdistError(
@@ -58,9 +71,13 @@ def rebuild(path: Path) -> keras.Model:
             f"`fit(init_from={str(path.parent)!r})`."
         )
     try:
-        return keras.models.model_from_json(json.dumps(layers))
+        model = keras.models.model_from_json(json.dumps(layers))
     except Exception as error:
         raise _broken(path, first_line(error)) from error
+    if compiled is None:
+        return model, None
+    own = content.get(OWN_FUNCTIONS) or []
+    return model, compilation.compile_as(model, compiled, own)
 
 
 def _unregistered(layers: Any) -> str | None:

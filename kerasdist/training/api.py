@@ -225,7 +225,7 @@ def fit(
             sync_batch_norm=sync_batch_norm,
             whole_batch_loss=whole_batch_loss,
         ),
-        keeping=RunOptions.checked(
+        keeping=RunOptions.of_fit(
             run_dir,
             resume=resume,
             save_every=save_every,

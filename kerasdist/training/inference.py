@@ -261,7 +261,7 @@ def _predict(
     """The model's outputs for `data`, in its order."""
     began = time.perf_counter()
     with options.computing(placement) as stack:
-        model = model_of(model_or_run)
+        model = model_of(model_or_run, to_predict=True)
         refusals.refuse_bypassed(model, "predict")
         deterministic, shards = options.deterministic, placement.num_replicas
         if deterministic:

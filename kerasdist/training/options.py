@@ -183,6 +183,16 @@ class RunOptions:
         arguments.check_counts(keep_best=keeping.keep_best)
         return keeping
 
+    @classmethod
+    def of_fit(cls, run_dir: PathLike | None, **options: Any) -> RunOptions:
+        """Of a single `fit`: options that say how to keep a run need its folder."""
+        keeping = cls.checked(run_dir, **options)
+        wishes = {name: options[name] for name in ("save_every", "keep", "monitor", "keep_best")}
+        default = cls()
+        given = {name: v for name, v in wishes.items() if v != getattr(default, name)}
+        arguments.check_folder(run_dir, **given)
+        return keeping
+
     @property
     def is_kept(self) -> bool:
         return self.run_dir is not None

@@ -31,7 +31,7 @@ ANY = "any"  # a moment drawn from the whole time that the undisturbed process t
 # A strike waits this long for its moment.
 PATIENCE_SECONDS = 300.0
 _STEP = re.compile(r"step (\d+), loss")
-_RESUMED = re.compile(r"continuing after step (\d+)(?: in epoch (\d+))?")
+_RESUMED = re.compile(r"(?:continuing after|already finished at) step (\d+)(?: in epoch (\d+))?")
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,17 @@ def test_random_examples_serve_where_the_data_is_gone(command, run):
     assert done.objects[0]["examples"] == 256
 
 
+def test_a_run_of_a_program_is_checked_on_random_examples(command, tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    run = tmp_path / "program"
+    kerasdist.fit(model, np.ones((8, 3)), np.ones((8, 1)), run_dir=run, verbose=0)
+    done = command("export", run, "--format", "keras", "--output", "new/model.keras", "--json")
+    assert done.code == 0
+    told = "a Python program made this run, and only the program has its data"
+    assert done.objects[0]["checked_on"] == f"random examples ({told})"
+
+
 def served_of(model, **features):
     specs = {name: tf.TensorSpec((None, *s[1:]), d) for name, (s, d) in features.items()}
     data = specs if isinstance(model, kerasdist.Model) else next(iter(specs.values()))

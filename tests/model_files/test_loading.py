@@ -188,6 +188,91 @@ def test_a_class_that_keras_cannot_make_is_named_with_what_to_do(tmp_path):
     assert len(history.model.weights) == len(other.weights)
 
 
+def squared(y, p):
+    return keras.ops.mean(100 * keras.ops.square(y - p), -1)
+
+
+def huber(y, p):
+    """Not Keras's loss of this name."""
+    return keras.ops.mean(100 * keras.ops.abs(y - p), -1)
+
+
+class OwnLoss(keras.losses.Loss):
+    def call(self, y, p):
+        return squared(y, p)
+
+
+LINE = X.sum(axis=1, keepdims=True)
+
+
+def train_line(folder, loss, metrics=None):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-4), loss, metrics=metrics)
+    kerasdist.fit(model, X, LINE, run_dir=folder, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("loss", "metrics", "missing"),
+    [
+        (squared, None, "'squared'"),
+        (huber, None, "'huber'"),
+        ([huber], [[squared]], "'huber' and the function 'squared'"),
+        ("mse", [keras.metrics.MeanMetricWrapper(huber, name="own")], "'huber'"),
+        (OwnLoss(), None, "'OwnLoss'"),
+        (lambda y, p: (y - p) ** 2, None, "the code of a function"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_a_run_predicts_without_its_loss(loss, metrics, missing, tmp_path):
+    """Nor is a loss taken for Keras's loss of the same name."""
+    folder = tmp_path / "run"
+    model = train_line(folder, loss, metrics)
+    np.testing.assert_array_equal(kerasdist.predict(folder, X), model(X))
+    with pytest.warns(UserWarning, match="is not compiled") as warned:
+        loaded = kerasdist.load(folder)
+    (told,) = [w for w in warned if w.category is UserWarning]
+    assert missing in str(told.message)
+    assert "register_keras_serializable" in str(told.message)
+    assert told.filename == __file__
+    assert not loaded.compiled
+    with pytest.raises(kerasdist.KerasdistError, match="cannot be evaluated") as error:
+        kerasdist.evaluate(folder, X, LINE)
+    assert missing in str(error.value)
+    assert "custom_object_scope" in str(error.value)
+
+
+@pytest.mark.parametrize("loss", [squared, huber, OwnLoss()])
+def test_a_loss_that_is_known_is_used(loss, tmp_path):
+    model = train_line(tmp_path / "run", loss)
+    expected = model.evaluate(X, LINE, verbose=0)
+    name = getattr(loss, "__name__", "OwnLoss")
+    known = loss if loss in (squared, huber) else OwnLoss
+    with keras.saving.custom_object_scope({name: known}):
+        found = kerasdist.evaluate(tmp_path / "run", X, LINE)
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_may_be_registered_after_the_training(tmp_path):
+    model = train_line(tmp_path / "run", huber)
+    expected = model.evaluate(X, LINE, verbose=0)
+    objects = keras.saving.get_custom_objects()
+    objects["tests>huber"] = huber
+    try:
+        found = kerasdist.evaluate(tmp_path / "run", X, LINE)
+    finally:
+        del objects["tests>huber"]
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["huber", keras.losses.huber, keras.losses.LogCosh()])
+def test_a_loss_of_keras_is_found_by_its_name(loss, tmp_path):
+    model = train_line(tmp_path / "run", loss, [keras.metrics.mean_absolute_error])
+    found = kerasdist.evaluate(tmp_path / "run", X, LINE)
+    assert found["loss"] == pytest.approx(model.evaluate(X, LINE, verbose=0)[0], rel=1e-5)
+
+
 def test_a_model_that_the_user_calls_a_run_is_not_one(tmp_path):
     with pytest.raises(kerasdist.KerasdistError, match="is not a run"):
         kerasdist.load(tmp_path)

@@ -191,6 +191,36 @@ def test_nothing_fits_but_a_layer_of_the_model(tmp_path):
     load_into(model.get_layer("outer").get_layer("inner"), file, strict=True)
 
 
+def with_backbones(count, units=2):
+    """A model of `count` backbones."""
+    image = keras.Input((3,))
+    parts = [keras.Sequential([keras.Input((3,)), layers.Dense(4)]) for _ in range(count)]
+    outputs = layers.Concatenate()([part(image) for part in parts] + [image])
+    return keras.Model(image, layers.Dense(units)(layers.Dense(5)(outputs))), parts
+
+
+def test_a_backbone_is_found_inside_the_saved_model(tmp_path):
+    saved, (theirs,) = with_backbones(1)
+    saved.save(tmp_path / "pre.keras")
+    _, (ours,) = with_backbones(1, units=7)
+    report = kerasdist.load_weights(ours, tmp_path / "pre.keras")
+    assert report.complete
+    assert_same(ours.get_weights(), theirs.get_weights())
+    # Two parts that fit would be a guess, and part of a part would be half a backbone.
+    with_backbones(2)[0].save(tmp_path / "two.keras")
+    larger = keras.Sequential([keras.Input((3,)), layers.Dense(4), layers.Dense(9)])
+    for model, file in ((ours, "two.keras"), (larger, "pre.keras")):
+        before = model.get_weights()
+        with pytest.raises(KerasdistError, match=r"Nothing in .* fits the model"):
+            kerasdist.load_weights(model, tmp_path / file)
+        assert_same(model.get_weights(), before)
+
+
+def test_a_missing_file_may_have_been_a_checkpoint(tmp_path):
+    with pytest.raises(KerasdistError, match=r"does not exist\. .*TensorFlow checkpoint"):
+        kerasdist.load_weights(line(), tmp_path / "nothere")
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [

@@ -182,3 +182,13 @@ def test_a_recipe_that_learns_must_return_what_it_learnt(tmp_path):
     )
     with pytest.raises(KerasdistError, match=r"from `learn` of the recipe 'mine'.*with names"):
         kerasdist.load_recipe(folder)
+
+
+def test_a_run_of_a_python_program_is_named_as_one(tmp_path):
+    run = tmp_path / "fit-02"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps({"kerasdist": "0.1", "batch_size": 8, "seed": 1}))
+    for given in (run, run / "config.json"):
+        with pytest.raises(KerasdistError, match="A Python program made the run") as error:
+            places.saved_config(given)
+        assert f"use `kerasdist.evaluate({str(run)!r}, x, y)`" in str(error.value)

@@ -102,3 +102,12 @@ def test_an_augmentation_that_returns_nothing(not_compiled):
     assert "Received None from `augment`" in refusal(
         regressor(), (X, Y), augment=lambda batch, seed: None
     )
+
+
+@pytest.mark.parametrize(
+    "given", [{"save_every": "5s"}, {"keep": 5}, {"monitor": "loss"}, {"keep_best": 3}]
+)
+def test_what_only_a_run_has_needs_a_folder(given, not_compiled):
+    ((name, value),) = given.items()
+    message = refusal(regressor(), (X, Y), **given)
+    assert f"Received `{name}={value!r}` without `run_dir`. Expected a folder" in message

@@ -215,9 +215,18 @@ def test_strings_as_targets_are_refused_where_the_loss_cannot_read_them(loss, no
     model.compile("sgd", loss)
     message = refusal(model, (NUMBERS, WORDS))
     assert "strings as the target 'y'" in message
-    assert "StringLookup" in message
+    assert "np.unique(labels, return_inverse=True)" in message
+    assert "Begin the model" not in message
 
 
 def test_jit_is_refused(not_compiled):
     message = refusal(make("sequential"), (TEXTS, Y), jit=True)
     assert "`jit=True` and strings in the field 'x'" in message
+
+
+def test_a_shape_that_does_not_fit_is_said_once(not_compiled):
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    message = refusal(model, (np.ones((10, 6)), np.ones((10, 1))))
+    assert "The model's input has the shape (None, 8), the data (None, 6)" in message
+    assert "shapes and types that fit" not in message

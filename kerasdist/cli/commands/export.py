@@ -15,13 +15,13 @@ from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, recipe_of
 from kerasdist.cli.quiet import tensorflow_messages
 from kerasdist.data.streams import open_stream
-from kerasdist.errors import KerasdistError, RunFailedError
+from kerasdist.errors import RunFailedError
 from kerasdist.evaluation.classes import Classes, classes_of_run
 from kerasdist.evaluation.served_files import answers_of
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.formats import saved_model
-from kerasdist.model_files.loading import load
+from kerasdist.model_files.loading import load_to_predict
 from kerasdist.model_files.served import RawInputs, reason
 from kerasdist.models.fields import read
 from kerasdist.phases.phase import phase
@@ -33,13 +33,14 @@ from kerasdist.runs.catalog import read_config
 from kerasdist.runs.file_names import MODEL
 
 NUM_CHECKED = 256
+_PROGRAM = "a Python program made this run, and only the program has its data"
 
 
 def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     """`kerasdist export`."""
     recipe = recipe_of(run)
     with phase("loading the model"):
-        model = load(run, options["which"])
+        model = load_to_predict(run, options["which"])
     with phase("reading examples to check the file with"):
         served, batches, inputs = _served(run, model)
     served, classes = _with_answers(run, served, recipe)
@@ -167,17 +168,24 @@ def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np
     """The model with its inputs, batches to compare on, and a description of the batches."""
     spec = architecture.read_spec(run / MODEL)
     try:
-        if "recipe" not in (read_config(run) or {}):
-            raise KerasdistError("the run has no recipe")
+        config = read_config(run) or {}
+        if "recipe" not in config:
+            maker = "a provider feeds this run" if "model" in config else _PROGRAM
+            return _on_random_examples(model, spec, maker)
         job = Job(parse_fit([str(run)]))
         fed, batches = _first(model, job.build_data("validation"))
         # The shapes of validation data: training data may be cropped.
         served = formats.serve(model, spec, fed)
         return served, batches, f"examples of the validation data ({job.source})"
     except Exception as error:  # noqa: BLE001 - the model can be exported without its data
-        served = formats.serve(model, spec)
-        batches = [formats.random_inputs(served, NUM_CHECKED)]
-        return served, batches, f"random examples ({reason(error)})"
+        return _on_random_examples(model, spec, reason(error))
+
+
+def _on_random_examples(
+    model: keras.Model, spec: Any, why: str
+) -> tuple[formats.Served, list[list[np.ndarray]], str]:
+    served = formats.serve(model, spec)
+    return served, [formats.random_inputs(served, NUM_CHECKED)], f"random examples ({why})"
 
 
 def _first(model: keras.Model, data: Any) -> tuple[Any, list[list[np.ndarray]]]:

@@ -15,7 +15,7 @@ from kerasdist.cli.job import names_of, recipe_of
 from kerasdist.errors import KerasdistError, first_line
 from kerasdist.evaluation import answers_csv
 from kerasdist.evaluation.classes import Guess, classes_of_run, likeliest, plain_values, rows
-from kerasdist.model_files.loading import load
+from kerasdist.model_files.loading import load_to_predict
 from kerasdist.models.contract import Model
 from kerasdist.models.fields import fields_read, read
 from kerasdist.phases.phase import Phase, phase
@@ -43,9 +43,10 @@ def predict(run: Path, files: list[Path], options: dict[str, Any]) -> int:
     names = names_of(options)  # First, because building a model fixes the logical CPUs.
     recipe = recipe_of(run)
     is_read = extras.has_reader(recipe) or extras.has_rows(recipe)
-    paths = find(files, extras.suffixes(recipe) if is_read else ARRAY_SUFFIXES)
+    reader = "the run's recipe" if is_read else "`kerasdist predict`, without a recipe in the run,"
+    paths = find(files, extras.suffixes(recipe) if is_read else ARRAY_SUFFIXES, reader)
     with phase("loading the model"):
-        model = load(run, options["which"])
+        model = load_to_predict(run, options["which"])
     spec = architecture.read_spec(run / MODEL)
     classes, _ = classes_of_run(model, spec, extras.class_names(recipe))
     size = options["batch_size"]
@@ -113,7 +114,9 @@ def _rows(
     return labels, _as_features(model, fields)
 
 
-def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
+def find(
+    files: list[Path], suffixes: tuple[str, ...] | None, reader: str = "the run's recipe"
+) -> list[Path]:
     """The files, and instead of a folder its files that end in one of `suffixes`, sorted."""
     found: list[Path] = []
     kinds = "any file" if suffixes is None else f"files that end in {', '.join(suffixes)}"
@@ -133,8 +136,8 @@ def find(files: list[Path], suffixes: tuple[str, ...] | None) -> list[Path]:
             )
         elif not _fits(path, suffixes):
             raise KerasdistError(
-                f"The run's recipe cannot read the file {str(path)!r}. Expected {kinds}. "
-                f"{_instead(path, suffixes)}"
+                f"{reader[0].upper()}{reader[1:]} cannot read the file {str(path)!r}. Expected "
+                f"{kinds}. {_instead(path, suffixes)}"
             )
         else:
             found.append(path)

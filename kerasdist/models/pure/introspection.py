@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import keras
@@ -50,6 +51,14 @@ def compilation(model: keras.Model) -> tuple[Any, Any]:
     if not model.compiled:
         return None, None
     return model._compile_loss, model.optimizer
+
+
+def compiled_functions(model: keras.Model) -> list[Any]:
+    """The functions that `compile` was given as losses and metrics, also those within wrappers."""
+    known = getattr(model, "_compile_config", None) if model.compiled else None
+    given = [] if known is None else keras.tree.flatten(dict(known.config))
+    inner = [getattr(item, name, None) for item in given for name in ("fn", "_fn")]
+    return [item for item in (*given, *inner) if isinstance(item, types.FunctionType)]
 
 
 def mark_of_compilation(model: keras.Model) -> Any:

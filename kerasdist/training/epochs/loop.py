@@ -268,7 +268,8 @@ class Loop:
         self._hooks.rewind_logs(self.at.epoch)
         self._run.rewind(self.at.step, self.at.epoch)
         self._watch.rewind(self.at.step, epoch_ended=self.at.in_epoch == 0)
-        self._watch.reporter.say(f"continuing after step {self.at.step} ({saved.path.name})")
+        told = self._plan.told_if_done(self.at) or f"continuing after step {self.at.step}"
+        self._watch.reporter.say(f"{told} ({saved.path.name})")
         self._watch.reporter.event("resume", step=self.at.step)
 
     def taken_over(self) -> TakenOver:

@@ -76,6 +76,19 @@ class Plan:
             return True
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
 
+    def told_if_done(self, at: Position) -> str | None:
+        """What is said of a run that has nothing left to train; None if it continues."""
+        has_steps = self.steps is not None
+        asked, done = (self.steps, at.step) if has_steps else (self.epochs, at.epoch)
+        if asked is None or done < asked:
+            return None
+        unit = "step" if has_steps else "epoch"
+        trained = f"{done:,} {unit}{'' if done == 1 else 's'}"
+        wish = (
+            "" if done == asked else f", and {asked:,} {'was' if asked == 1 else 'were'} asked for"
+        )
+        return f"the run is already finished at step {at.step}: {trained}{wish}; nothing is trained"
+
     def pass_of(self, epoch: int) -> int:
         """The pass over the data with which a training that starts at `epoch` begins."""
         if self.steps_per_epoch is None or self.num_batches is None:

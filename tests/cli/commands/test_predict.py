@@ -346,3 +346,13 @@ def test_a_broken_image_is_named(cifar10, tmp_path):
         assert "[Op" not in str(found.value)
     with pytest.raises(kerasdist.KerasdistError, match=r"gone\.png"):
         read(tmp_path / "gone.png")
+
+
+def test_a_run_without_a_recipe_is_not_said_to_have_one(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_text("")
+    reader = "`kerasdist predict`, without a recipe in the run,"
+    with pytest.raises(
+        kerasdist.KerasdistError, match=f"^{reader} cannot read the file .*.npy, .npz"
+    ):
+        predict_command.find([path], predict_command.ARRAY_SUFFIXES, reader)

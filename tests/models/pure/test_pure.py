@@ -28,6 +28,7 @@ COVERED = {
     "_loss_tracker": "test_the_loss_tracker_is_a_mean",
     "_call_has_training_arg": "test_call_passes_training_only_where_it_is_taken",
     "_flatten_layers": "test_all_layers_include_nested_ones",
+    "_compile_config": "test_functions_in_compile_are_found",
     "_compile_loss": "test_compiled_losses_and_metrics_are_found",
     "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
@@ -239,6 +240,16 @@ def test_compiled_losses_and_metrics_are_found():
     assert [m.name for m in pure.compiled_metrics(model)] == ["mae", "accuracy"]
     assert pure.tracked_metrics(model) == []
     assert dense(loss=None)._compile_loss is None
+
+
+def test_functions_in_compile_are_found():
+    def own(y, p):
+        return keras.ops.mean(y - p, axis=-1)
+
+    metric = keras.metrics.MeanMetricWrapper(keras.losses.huber)
+    assert pure.compiled_functions(dense(loss=own, metrics=[metric])) == [own, keras.losses.huber]
+    assert pure.compiled_functions(dense(loss="mse")) == []
+    assert pure.compiled_functions(keras.Sequential()) == []
 
 
 def test_evaluate_returns_its_values_in_the_order_of_metrics():

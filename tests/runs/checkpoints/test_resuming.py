@@ -471,3 +471,27 @@ def test_init_from_takes_the_weights_of_a_run(tmp_path):
 
 
 seen: list = []
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "told"),
+    [
+        ({"epochs": 2}, {"epochs": 2}, "already finished at step 14: 2 epochs; nothing is trained"),
+        (
+            {"epochs": 2},
+            {"epochs": 1},
+            "already finished at step 14: 2 epochs, and 1 was asked for; nothing is trained",
+        ),
+        (
+            {"steps": 9},
+            {"steps": 5},
+            "already finished at step 9: 9 steps, and 5 were asked for; nothing is trained",
+        ),
+        ({"epochs": 1}, {"epochs": 2}, "continuing after step 7"),
+    ],
+)
+def test_a_run_with_nothing_left_to_train_says_so(first, again, told, tmp_path, capsys):
+    fit(tmp_path / "run", **first)
+    capsys.readouterr()
+    fit(tmp_path / "run", progress="lines", **again)
+    assert told in capsys.readouterr().out
