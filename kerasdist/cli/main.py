@@ -148,7 +148,8 @@ def _tune(argv: list[str]) -> int:
     """Each of its trials is a process with its own TensorFlow. This one needs none."""
     options = _find("tune.arguments:parse_tune")(argv)
     versions.check()
-    return int(_find("tune.command:tune")(options))
+    with _showing_phases(argv):
+        return int(_find("tune.command:tune")(options))
 
 
 def _parsed(parse: str, argv: list[str]) -> Any:
@@ -202,9 +203,9 @@ def _fit(argv: list[str]) -> int:
 
 
 def _run_finder(name: str, needs_tensorflow: bool, options: Any, argv: list[str]) -> int:
-    if not needs_tensorflow:
-        return int(_find(name)(options, argv))
     with _showing_phases(argv) as verbose:
+        if not needs_tensorflow:
+            return int(_find(name)(options, argv))
         return int(_find_with_tensorflow(name, verbose=verbose)(options, argv))
 
 

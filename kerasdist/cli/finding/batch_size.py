@@ -18,6 +18,7 @@ from kerasdist.cli.fit_arguments import FitOptions, parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
 from kerasdist.finders.batch_search import BatchSizes, Limits, Search, Trial, gigabytes
+from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import as_json
 
 # How long the search may take, and the timed steps of a trial, in seconds.
@@ -111,7 +112,11 @@ class Trials:
         }
         limit = host_memory.free()
         limit = None if limit is None else int(MEMORY_PART * limit)
-        with tempfile.TemporaryFile("w+") as errors, _started(request, errors) as process:
+        with (
+            phase(f"trying a batch of {size:,}"),
+            tempfile.TemporaryFile("w+") as errors,
+            _started(request, errors) as process,
+        ):
             answers, was_stopped = self._watch(process, limit)
             code = process.wait()
             errors.seek(0)

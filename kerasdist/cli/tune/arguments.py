@@ -100,6 +100,14 @@ class TuneOptions:
         chosen: str | None = self.fit.run["monitor"]
         return chosen
 
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs a trial has; None if that is not known, or searched itself."""
+        known = {**self.fit.run, **self.fit.settings}
+        is_known = known.get("steps") is None and "epochs" not in self.space.dimensions
+        epochs: int | None = known.get("epochs") if is_known else None
+        return epochs
+
     def of_trial(self, settings: Mapping[str, Value]) -> list[str]:
         """The arguments of `kerasdist fit` with these settings."""
         names = {name: f"--{name.replace('_', '-')}" for name in settings}

@@ -15,6 +15,7 @@ from typing import Any
 
 from kerasdist.cli.tune.arguments import TuneOptions
 from kerasdist.cli.tune.jobs import Jobs
+from kerasdist.cli.tune.progress import showing
 from kerasdist.cli.tune.space import Value
 from kerasdist.cli.tune.study import FOLDER, OUTCOME, SETTINGS, Study
 from kerasdist.errors import KerasdistError
@@ -43,8 +44,9 @@ def tune(options: TuneOptions) -> int:
     shown = _Shown(options, study)
     devices = devices_of_jobs(run["jobs"], run["devices"])
     shown.begin()
-    jobs = Jobs(options, study, shown.trial)
-    with _sigterm_as_exit():
+    done = sum(trial.state.is_finished() for trial in study.trials())
+    with _sigterm_as_exit(), showing(run["trials"], done, options.epochs) as progress:
+        jobs = Jobs(options, study, shown.trial, progress)
         jobs.run(devices)
     shown.end(jobs.num_run)
     return 0
