@@ -18,6 +18,7 @@ from kerasdist.cli.fit_arguments import FitOptions, parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
 from kerasdist.finders.batch_search import BatchSizes, Limits, Search, Trial, gigabytes
+from kerasdist.phases import prose
 from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import as_json
 
@@ -79,7 +80,7 @@ class _Say:
 
     def __call__(self, text: str) -> None:
         if self._is_on:
-            print(text, flush=True)
+            prose.say(text)
 
 
 class Trials:
@@ -231,8 +232,7 @@ def _show(found: BatchSizes, trials: Trials, line: str) -> None:
         else:
             cells += ["", "", "", trial.note]
         table.add_row(*cells)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     what = "the fullest GPU" if trials.about["is_gpu"] else "the process"
     text = [
         f"largest  {found.largest:,}: larger ones were not used, because {found.ended}",
@@ -241,8 +241,7 @@ def _show(found: BatchSizes, trials: Trials, line: str) -> None:
         f"train    {line}",
         "         Another batch size needs another learning rate: `--find-lr` finds one.",
     ]
-    for each in text:
-        console.print(each, soft_wrap=True, highlight=False, markup=False)
+    prose.say("\n".join(text))
 
 
 def _marks(found: BatchSizes, trial: Trial) -> str:

@@ -19,6 +19,7 @@ from kerasdist.cli.tune.progress import showing
 from kerasdist.cli.tune.space import Value
 from kerasdist.cli.tune.study import FOLDER, OUTCOME, SETTINGS, Study
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.prose import say
 from kerasdist.phases.text import decimal
 from kerasdist.reports import tuning
 from kerasdist.reports.tuning import StudyFacts, TrialRow
@@ -100,7 +101,7 @@ class _Shown:
 
     def _say(self, text: str) -> None:
         if not (self._run["json"] or self._run["quiet"]):
-            print(text, flush=True)
+            say(text)
 
     def _event(self, kind: str, **fields: Any) -> None:
         if self._run["json"]:
