@@ -607,7 +607,7 @@ def test_the_command_line_shows_a_run_from_its_beginning_to_its_end(tmp_path):
         "precision  float32",
         f"epoch 1/2  {values}",
         f"epoch 2/2  {values}",
-        r"finished  14 steps, 200 examples \([\d.]+ examples/sec\)",
+        r"finished  14 steps, 200 examples \([\d.,]+ examples/s\)",
         "final     loss = .*",
         r"best      val_loss = [\d.]+ in epoch [12]",
         "folder    runs/small/0001: final.keras, best.keras, report.html",
@@ -734,7 +734,7 @@ def test_a_run_ends_with_what_it_reached_and_what_to_do_next(tmp_path, monkeypat
     run = a_run(Path("my run"), {"recipe": "mine", "options": {"steps": None}})
     lines = announcements.ending(run, RESULT)
     assert lines == [
-        "finished  1,200 steps, 38,400 examples (812.3 examples/sec)",
+        "finished  1,200 steps, 38,400 examples (812 examples/s)",
         "final     loss = 0.5, val_loss = 0.75",
         "best      val_loss = 0.625 in epoch 2",
         "folder    my run: final.keras, best.keras",
