@@ -210,7 +210,7 @@ class _Fit:
             stopped = read_object(folder.path / RESULT).get("stopped")
             text = f"run {folder.path} is finished"
             if stopped:
-                text += f", it stopped early: {stopped}. --no-resume starts a new run."
+                text += f". It stopped early: {stopped}. --no-resume starts a new run."
             else:
                 text += "; --no-resume starts a new run, more --epochs continue it"
             self._reporter.say(text)

@@ -1,4 +1,4 @@
-"""How far a study is, as one phase: its trials, and the epochs of those that run."""
+"""How far a study is, as two phases: its trials, and the epochs of the one that runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from collections.abc import Iterator
 
 from kerasdist.phases.phase import Phase, phase
 
-# The bar moves by parts of a trial, too.
-_PARTS = 1000
-
 
 class Progress:
     """Is told of trials and their epochs, by the threads that wait for them.
 
     Args:
-        shown: The phase.
-        wanted: The trials of the study.
-        done: How many of them are over.
+        trials: The phase of the study, which has as many parts as trials.
+        running: The phase of what runs.
         epochs: The epochs of a trial; None if that is not known.
     """
 
-    def __init__(self, shown: Phase, wanted: int, done: int, epochs: int | None):
-        self._shown, self._wanted, self._done, self._epochs = shown, wanted, done, epochs
+    def __init__(self, trials: Phase, running: Phase, epochs: int | None):
+        self._trials, self._phase, self._epochs = trials, running, epochs
         self._running: dict[int, int] = {}
         self._guard = threading.Lock()
-        self._changed()
 
     def begin(self, number: int) -> None:
         with self._guard:
@@ -42,30 +37,24 @@ class Progress:
     def end(self, number: int) -> None:
         with self._guard:
             del self._running[number]
-            self._done += 1
+            self._trials.advance()
             self._changed()
 
     def _changed(self) -> None:
-        done = float(self._done)
-        if self._epochs:
-            done += sum(min(1.0, epochs / self._epochs) for epochs in self._running.values())
-        self._shown.title = self._title()
-        self._shown.reached(int(done * _PARTS))
-
-    def _title(self) -> str:
-        if not self._running:
-            return f"{self._done} of {self._wanted} trials"
         numbers = ", ".join(map(str, sorted(self._running)))
-        title = f"trial{'s' * (len(self._running) > 1)} {numbers} of {self._wanted}"
-        if len(self._running) > 1:
-            return title
-        (epochs,) = self._running.values()
-        of = f" of {self._epochs}" if self._epochs else ""
-        return f"{title}, {epochs}{of} epochs" if epochs else f"{title}, starting"
+        is_one = len(self._running) == 1
+        self._phase.total = self._epochs if is_one else None
+        self._phase.title = f"trial {numbers}" if is_one else f"running {numbers or 'none'}"
+        if is_one:
+            (epochs,) = self._running.values()
+            self._phase.title += ", epoch" if self._epochs else f", epoch {epochs}"
+            self._phase.reached(epochs)
 
 
 @contextlib.contextmanager
 def showing(wanted: int, done: int, epochs: int | None) -> Iterator[Progress]:
-    """Shows the trials of a study while the block runs them."""
-    with phase("trials", wanted * _PARTS) as shown:
-        yield Progress(shown, wanted, done, epochs)
+    """Shows the trials of a study while the block runs them. `done` of them are over."""
+    with phase("trials", wanted, unit="trial") as trials:
+        trials.reached(done)
+        with phase("starting") as running:
+            yield Progress(trials, running, epochs)

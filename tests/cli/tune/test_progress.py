@@ -18,18 +18,19 @@ class Seen:
         pass
 
     def text(self):
-        return plain(self.phases[-1:])
+        return plain(self.phases)
 
 
 def test_the_line_names_the_trial_and_its_epochs_and_the_bar_moves_with_them():
     seen = Seen()
     with shown_by(seen), showing(4, 1, 2) as progress:
         progress.begin(2)
-        assert seen.text().startswith("trial 2 of 4, starting, 25%")
+        assert seen.text().startswith("trials 1/4, trial 2, epoch 0/2, 25%")
         progress.epoch(2, 1)
-        assert seen.text().startswith("trial 2 of 4, 1 of 2 epochs, 38%")
+        assert seen.text().startswith("trials 1/4, trial 2, epoch 1/2, 38%")
         progress.end(2)
-        assert seen.text().startswith("2 of 4 trials, 50%")
+        progress.begin(3)
+        assert seen.text().startswith("trials 2/4, trial 3, epoch 0/2, 50%")
 
 
 def test_trials_at_the_same_time_share_the_line():
@@ -38,6 +39,18 @@ def test_trials_at_the_same_time_share_the_line():
         progress.begin(1)
         progress.begin(2)
         progress.epoch(1, 5)
-        assert seen.text().startswith("trials 1, 2 of 4, 0%")
+        assert seen.text().startswith("trials 0/4, running 1, 2, 0%")
         progress.end(1)
-        assert seen.text().startswith("trial 2 of 4, starting, 25%")
+        assert seen.text().startswith("trials 1/4, trial 2, epoch 0, 25%")
+
+
+def test_the_time_left_follows_from_the_time_so_far():
+    seen = Seen()
+    with shown_by(seen), showing(4, 0, 2) as progress:
+        now = seen.phases[0]._began
+        for each in seen.phases:
+            each._clock = lambda: now
+        progress.begin(1)
+        now += 10
+        progress.epoch(1, 1)
+        assert seen.text() == "trials 0/4, trial 1, epoch 1/2, 12%, 1:10 left"
