@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerasdist.phases.prose import say
 from kerasdist.runs.atomic import as_json
 
 FAILED = 1
@@ -57,9 +58,9 @@ def show(findings: Iterable[Finding], *, json: bool, quiet: bool) -> list[Findin
             print(as_json(finding.fields()), flush=True)
         elif not quiet or finding.is_failure:
             mark = "✓" if finding.fix is None else "✗" if finding.is_needed else "-"
-            print(f"{mark} {finding.name}: {finding.text}", flush=True)
+            say(f"{mark} {finding.name}: {finding.text}")
             if finding.fix is not None:
-                print(f"  {finding.fix}", flush=True)
+                say(f"  {finding.fix}")
     return shown
 
 

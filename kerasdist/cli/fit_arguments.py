@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kerasdist.cli.checks import shards
 from kerasdist.cli.options import BENCH_OPTIONS, OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS
 from kerasdist.cli.parser import Options, parse
-from kerasdist.cli.settings import ONLY_RECIPES, class_options, recipe_groups
+from kerasdist.cli.settings import ONLY_RECIPES, class_options, of_other_data, recipe_groups
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes import data_folder, places
 from kerasdist.recipes import recipe as recipes
@@ -91,7 +92,13 @@ def parse_fit(
     if "model" in saved:
         return _parse_classes(rest, f"{prog} {recipe}", options, saved)
     place, groups = recipe_groups(recipe, rest, prog, options)
-    values = parse(groups, rest, f"{prog} {recipe}", recipes.summary(place.path))
+    values = parse(
+        groups,
+        rest,
+        f"{prog} {recipe}",
+        recipes.summary(place.path),
+        elsewhere=partial(of_other_data, place, recipe),
+    )
     # Runs the recipe's own checks and looks at its data, before TensorFlow is imported.
     loaded = recipes.load_from(place, values[place.path.name], learns_again=learns_again)
     settings = recipes.settings_of(loaded.config)

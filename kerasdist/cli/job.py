@@ -17,6 +17,7 @@ from kerasdist.devices.names import expected_gpus, resolve_names
 from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.phases.phase import phase
+from kerasdist.phases.prose import say
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.places import reference_to
 from kerasdist.recipes.recipe import Recipe, load_recipe
@@ -135,10 +136,10 @@ def names_of(run: dict[str, Any]) -> list[str]:
     chosen = expected_gpus(devices, soft)
     has_gpu = gpus.set_memory(run["memory_growth"], run["memory_limit"], chosen=chosen)
     if not has_gpu and (run["memory_growth"] or run["memory_limit"] is not None):
-        print("--memory-growth and --memory-limit have no effect without a GPU", file=sys.stderr)
+        say("--memory-growth and --memory-limit have no effect without a GPU", sys.stderr)
     unusable = gpus.unusable_gpus()
     if unusable is not None and devices in (None, "auto"):
-        print(unusable, file=sys.stderr)
+        say(unusable, sys.stderr)
     visible_gpus.keep(chosen)
     if cluster.current() is not None:
         place(devices, soft=soft)  # Waits for the other workers.

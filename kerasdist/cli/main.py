@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages,
 from kerasdist.cli.shells import COMPLETE
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
 from kerasdist.phases import displays
-from kerasdist.phases.text import wrapped
+from kerasdist.phases.prose import say
 
 FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
@@ -98,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
             traceback.print_exc()
         else:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            print(f"kerasdist: {reason} (--debug shows the traceback)", file=sys.stderr)
+            say(f"kerasdist: {reason} (--debug shows the traceback)", sys.stderr)
         return FAILED
 
 
@@ -106,10 +105,7 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     if not getattr(error, "is_told", False):
-        text = f"kerasdist: {error}"
-        if displays.can_redraw(sys.stderr):
-            text = wrapped(text, shutil.get_terminal_size().columns)
-        print(text, file=sys.stderr)
+        say(f"kerasdist: {error}", sys.stderr)
     return code
 
 
@@ -149,7 +145,8 @@ def _tune(argv: list[str]) -> int:
     """Each of its trials is a process with its own TensorFlow. This one needs none."""
     options = _find("tune.arguments:parse_tune")(argv)
     versions.check()
-    return int(_find("tune.command:tune")(options))
+    with _showing_phases(argv):
+        return int(_find("tune.command:tune")(options))
 
 
 def _parsed(parse: str, argv: list[str]) -> Any:
@@ -203,9 +200,9 @@ def _fit(argv: list[str]) -> int:
 
 
 def _run_finder(name: str, needs_tensorflow: bool, options: Any, argv: list[str]) -> int:
-    if not needs_tensorflow:
-        return int(_find(name)(options, argv))
     with _showing_phases(argv) as verbose:
+        if not needs_tensorflow:
+            return int(_find(name)(options, argv))
         return int(_find_with_tensorflow(name, verbose=verbose)(options, argv))
 
 

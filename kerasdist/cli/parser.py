@@ -79,6 +79,7 @@ def parse(
     prog: str,
     description: str,
     prefixed: tuple[str, ...] = (),
+    elsewhere: Callable[[str], str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Parses arguments into values by group and name.
 
@@ -88,6 +89,7 @@ def parse(
         prog: The command, for help and errors.
         description: What the help says first.
         prefixed: Groups whose title is part of the option: `--model.units`.
+        elsewhere: Says where an unknown option belongs, or "".
     """
     flags: dict[str, Option] = {}
     boxes: list[tuple[str, Any]] = []
@@ -112,7 +114,7 @@ def parse(
         return_unknown_args=True,
     )
     if unknown:
-        _refuse_unknown(unknown[0], flags, prog)
+        _refuse_unknown(unknown[0], flags, prog, elsewhere)
     values = {
         title: vars(getattr(parsed, f"group_{index}")) if options else {}
         for index, (title, options) in enumerate(groups.items())
@@ -152,10 +154,19 @@ def _refuse_missing(flag: str, option: Option) -> None:
     )
 
 
-def _refuse_unknown(text: str, flags: Mapping[str, Option], prog: str) -> None:
+def _refuse_unknown(
+    text: str,
+    flags: Mapping[str, Option],
+    prog: str,
+    elsewhere: Callable[[str], str] | None = None,
+) -> None:
     name = text.partition("=")[0]
-    old = _OLD_NAMES.get(name.lstrip("-").replace("-", "_"), "").replace("_", "-")
-    guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else closest(name, flags)
+    plain = name.lstrip("-").replace("-", "_")
+    old = _OLD_NAMES.get(plain, "").replace("_", "-")
+    guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else ""
+    if not guess and elsewhere is not None and text.startswith("-"):
+        guess = elsewhere(plain)
+    guess = guess or closest(name, flags)
     problem = (
         f"Unknown option {name!r}."
         if text.startswith("-")
@@ -175,7 +186,8 @@ def _field(flag: str, option: Option, prefix_name: bool) -> tuple[Any, Any]:
 def _annotated(flag: str, option: Option, prefix_name: bool) -> Any:
     """The option's type as tyro reads it, with help and with kerasdist's errors."""
     hint = option.hint
-    if hint is None and (option.default is None or option.default is False):
+    is_nothing = option.default is None or option.default is False or option.default in ((), [], "")
+    if hint is None and is_nothing:
         hint = ""
     elif hint is None and option.default is REQUIRED:
         hint = "(required)"

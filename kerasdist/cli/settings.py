@@ -14,6 +14,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.recipes import places
 from kerasdist.recipes import recipe as recipes
 from kerasdist.recipes.class_file import REQUIRED, ClassFile
+from kerasdist.recipes.own_data.kinds import KINDS
 from kerasdist.recipes.places import Place
 
 # Nothing reads these without a recipe, and a recipe that reads them has them as settings.
@@ -50,6 +51,35 @@ def recipe_groups(
     if place.is_data:
         del settings["data_dir"]  # It was named already.
     return place, {path.name: settings, "run": others, "output": OUTPUT_OPTIONS}
+
+
+def of_other_data(place: Place, named: str, setting: str) -> str:
+    """Which kinds of data have a setting that the recipe for this kind lacks; "" if none has it.
+
+    Args:
+        place: The recipe that lacks it.
+        named: The recipe or the data as the command named it.
+        setting: The name of the setting.
+    """
+    known = places.templates()
+    own = next((kind for kind in KINDS if known.get(kind.recipe) == place.path), None)
+    if own is None:
+        return ""
+    found = [
+        kind.title
+        for kind in KINDS
+        if kind is not own and setting.removeprefix("no_") in _settings(known[kind.recipe], {})
+    ]
+    if not found:
+        return ""
+    *most, last = found
+    titles = f"{', '.join(most)} and {last}" if most else last
+    if not place.is_data:
+        here = f"trains on {own.title}"
+    else:
+        here = f"is a {own.title[:-1]}" if own.form == "file" else f"holds {own.title}"
+    flag = f"--{setting.replace('_', '-')}"
+    return f" `{flag}` is an option of {titles}; {named!r} {here}."
 
 
 def _is_from_data(path: Path, name: str) -> bool:

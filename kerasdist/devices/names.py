@@ -257,9 +257,11 @@ def _present(
                 "line, `--soft-placement` uses the nearest device)."
             )
             if kind == "CPU":
+                # Of all that were asked for: `3,4` needs five.
+                count = 1 + max(index, *map(int, re.findall(r"\d+", str(received))), 0)
                 fix += (
-                    f" `kerasdist.logical_cpus({index + 1})` right after the import adds logical "
-                    "CPUs."
+                    f" More logical CPUs: `--devices cpu:{count}` on the command line, or "
+                    f"`kerasdist.logical_cpus({count})` right after the import."
                 )
             raise KerasdistError(
                 f"Received `devices={received!r}`, but there is no device {name!r}. {_expected()} "

@@ -136,6 +136,7 @@ def _run(steps: Steps, test: RateTest, show: Show | None) -> tuple[list[float], 
     losses: list[float] = []
     divergence, left_out = Divergence(), 0
     while len(losses) < test.steps:
+        steps.leave_out_short_batch()  # The loss of a few examples says little.
         outcome = steps.run(1)
         if outcome.status == NOT_FINITE:
             left_out += 1

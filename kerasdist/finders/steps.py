@@ -59,6 +59,15 @@ class Steps:
         kind = keras.optimizers.LossScaleOptimizer
         return any(isinstance(each, kind) for each in pure.optimizers_of(self._engine.model))
 
+    def leave_out_short_batch(self) -> None:
+        """Goes to the next pass if all that is left of this one is a batch of fewer examples."""
+        feed, size, count = self._feed, self.batch_size, self.num_examples
+        if feed.stream.is_one_shot or not size or not count:
+            return
+        whole, rest = divmod(count, size)
+        if whole and rest and feed.position >= whole:
+            feed.open(feed.epoch + 1)
+
     def skip(self) -> None:
         """Leaves out the batch of a step that was not finite."""
         self._feed.advance(1)

@@ -8,6 +8,10 @@ import textwrap
 
 GAP = "  "
 _NO_BREAK = "\x00"
+# The beginning of a line up to where its text begins: `data       1,437 examples`.
+_TITLE = re.compile(r"(?:\S+(?: \S+)?)?  +")
+# A line that a shell or Python is to run, after its title; or the rest of one.
+_COMMAND = re.compile(r"(?:\S+(?: \S+)?  +)?kerasdist(?:\.\w+\(| (?:fit|evaluate) )|\s*--")
 # Numbers up to here are written without an exponent, from the second on with commas.
 _MOST_PLAIN, _FIRST_COMMA = 1e9, 1000
 
@@ -43,13 +47,28 @@ def bar(width: int, share: float, *, ascii_only: bool = False) -> tuple[str, str
 
 
 def wrapped(text: str, width: int) -> str:
-    """A text on several lines, broken between words. Code in backticks stays in one piece."""
-    code = re.sub(r"`[^`\n]+`", lambda found: found[0].replace(" ", _NO_BREAK), text)
-    lines = [
-        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in code.split("\n")
-    ]
+    """A text on several lines, broken between words.
+
+    Code in backticks and lines with a command to copy stay in one piece. What follows a title and
+    two spaces continues below itself.
+    """
+    code = re.sub(r"`[^`\n]+`|\w+ = \S+", lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = [line if _COMMAND.match(line) else _filled(line, width) for line in code.split("\n")]
     return "\n".join(lines).replace(_NO_BREAK, " ")
+
+
+def _filled(line: str, width: int) -> str:
+    title = _TITLE.match(line)
+    indent = len(title[0]) if title is not None else 0
+    if indent > width // 2:
+        indent = 0
+    return textwrap.fill(
+        line,
+        width,
+        break_long_words=False,
+        break_on_hyphens=False,
+        subsequent_indent=" " * indent,
+    )
 
 
 def shortened(text: str, width: int, *, ascii_only: bool = False) -> str:

@@ -10,6 +10,7 @@ import keras
 from kerasdist.devices.placement import Placement
 from kerasdist.devices.shard_counts import resolve_shards
 from kerasdist.models import refusals
+from kerasdist.phases.prose import say
 from kerasdist.programs.chief import is_chief
 from kerasdist.programs.options import ProgramOptions
 
@@ -27,7 +28,7 @@ class Teller(Protocol):
 def tell(text: str) -> None:
     """Says something, once for all workers."""
     if is_chief():
-        print(f"kerasdist: {text}", file=sys.stderr, flush=True)
+        say(f"kerasdist: {text}", sys.stderr)
 
 
 def tell_of_steps(program: Teller) -> None:

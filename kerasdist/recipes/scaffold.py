@@ -20,7 +20,7 @@ README = """\
     kerasdist fit {folder}                      # with {source}
     kerasdist fit {folder} --data-dir PATH      # with {other}
     kerasdist fit {folder} --help               # all settings
-    python -m pytest {folder}
+    pip install pytest && python -m pytest {folder}
 
 - `config.py`: the settings. Each of them is an option of `kerasdist fit`. `learn` finds those that
   come from the data.

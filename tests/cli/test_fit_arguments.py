@@ -9,6 +9,7 @@ import pytest
 from kerasdist import KerasdistError
 from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.options import OUTPUT_OPTIONS, RUN_OPTIONS, VERIFY_OPTIONS
+from tests.own_data import write_images, write_sounds
 
 FILES = {
     "config.py": (
@@ -150,3 +151,39 @@ def test_the_batch_size_of_a_provider_is_the_runs(tmp_path, monkeypatch):
     parsed = parse_fit([*files, "--batch-size", "8"])
     assert parsed.data_arguments == {"batch_size": 8}
     assert parsed.run["batch_size"] is None  # Given once, to the provider.
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "hint"),
+    [
+        ("shapes", "--target x", "`--target` is an option of tables; 'shapes' holds images."),
+        ("people.csv", "--flip true", "`--flip` is an option of images; 'people.csv' is a table."),
+        (
+            "letters",
+            "--rate 8000",
+            "`--rate` is an option of WAV files; 'letters' holds text files.",
+        ),
+        ("tones", "--targt x", "Unknown option '--targt'. `kerasdist fit tones --help` lists"),
+    ],
+)
+def test_an_option_of_another_kind_of_data(name, given, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / "shapes", 4)
+    write_sounds(tmp_path / "tones", 4)
+    (tmp_path / "people.csv").write_text("age,survived\n" + "1,0\n2,1\n" * 20)
+    for each in ("a", "b"):
+        (tmp_path / "letters" / each).mkdir(parents=True)
+        for number in range(4):
+            (tmp_path / "letters" / each / f"{number}.txt").write_text("some words")
+    with pytest.raises(KerasdistError, match=re.escape(hint)):
+        parse_fit([name, *given.split()])
+
+
+def test_the_help_shows_no_empty_default(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.csv").write_text("age,survived\n" + "1,0\n2,1\n" * 20)
+    with pytest.raises(SystemExit):
+        parse_fit(["people.csv", "--help"])
+    shown = capsys.readouterr().out
+    assert "--ignore" in shown
+    assert "(default: )" not in shown

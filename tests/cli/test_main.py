@@ -11,6 +11,7 @@ import pytest
 
 from kerasdist.cli import main
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
+from kerasdist.phases import prose
 from tests.cli.conftest import BARE, environment, start
 from tests.conftest import Outcome
 
@@ -289,7 +290,7 @@ def test_a_run_that_is_not_there(command, tmp_path):
 
 
 def test_an_error_on_a_terminal_is_broken_between_words(command, monkeypatch):
-    monkeypatch.setattr(main.displays, "can_redraw", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr(prose, "can_redraw", lambda stream: stream is sys.stderr)
     monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setattr(main.displays, "of_command", lambda **options: None)
     lines = command("evaluate", "runs/nope").err.splitlines()

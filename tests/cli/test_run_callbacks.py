@@ -103,7 +103,10 @@ def test_patience_stops_early(command, tiny):
     assert told in done.out
     assert Path("runs/tiny/0001/best.keras").exists()
     again = command("fit", "tiny", "--learning-rate", 0.0, "--epochs", 9, "--patience", 2)
-    assert "is finished" in again.out
+    assert (
+        "is finished. It stopped early: val_loss has not improved for 2 epochs after epoch 1. "
+        "--no-resume starts a new run."
+    ) in again.out
     longer = command(
         *("fit", "runs/tiny/0001", "--run-dir", "runs/tiny/0001", "--learning-rate", 0.0),
         *("--epochs", 12, "--patience", 2),

@@ -20,6 +20,14 @@ def test_a_device_that_does_not_exist(devices, missing, not_compiled):
     assert "command line, `--soft-placement`" in message
 
 
+def test_the_hint_adds_as_many_cpus_as_the_highest_one_needs():
+    with pytest.raises(kerasdist.KerasdistError) as caught:
+        resolve_names("6,9")
+    assert "no device 'CPU:6'" in str(caught.value)
+    assert "`--devices cpu:10` on the command line" in str(caught.value)
+    assert "`kerasdist.logical_cpus(10)` right after the import" in str(caught.value)
+
+
 @pytest.mark.parametrize("devices", ["fpga", 0, -1, 1.5, [], ["TPU:0"], "cpu:0x", [None]])
 def test_devices_that_mean_nothing(devices, not_compiled):
     message = refusal(regressor(), (X, Y), devices=devices)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist.errors import KerasdistError
@@ -181,3 +182,26 @@ def test_the_plot_and_the_sketch(tmp_path):
     assert all(len(line) <= 80 for line in lines)
     assert sum("*" in line for line in lines) > 3
     assert any("|" in line.partition("|")[2] for line in lines)  # The suggestion.
+
+
+def test_a_short_last_batch_is_left_out():
+    x, y = np.concatenate([X, X[:1]]), np.concatenate([Y, Y[:1]])  # 65 examples: 16 x 4 + 1.
+    sizes = []
+    found = kerasdist.find_learning_rate(
+        lambda: counting(sizes), x, y, batch_size=16, lowest=1e-7, highest=1e-5, steps=20, seed=0
+    )
+    assert len(found.rates) == 20
+    assert set(sizes) == {16}
+
+
+def counting(sizes):
+    """Notes the number of examples of each step."""
+
+    class Counted(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            tf.py_function(lambda y: sizes.append(int(y.shape[0])), [y_true], [])
+            return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
+
+    model = quadratic()
+    model.compile("sgd", Counted())
+    return model

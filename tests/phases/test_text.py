@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kerasdist.cli.commands import predict
-from kerasdist.phases.text import decimal
+from kerasdist.phases.text import decimal, wrapped
 from kerasdist.reports.html import text_of
 from kerasdist.training.progress.bar import number
 
@@ -46,3 +46,28 @@ def test_answers_have_more_digits():
 
 def test_reports_say_numbers_in_the_same_way():
     assert text_of({"target": 1445213.0, "output": 0.123456}) == "target 1,445,213, output 0.1235"
+
+
+def test_lines_break_between_words_and_continue_below_themselves():
+    text = "final      loss = 0.1234, accuracy = 0.5, val_loss = 0.25, val_accuracy = 0.6822"
+    assert wrapped(text, 80) == text
+    assert wrapped(text, 60) == (
+        "final      loss = 0.1234, accuracy = 0.5, val_loss = 0.25,\n"
+        "           val_accuracy = 0.6822"
+    )
+    assert wrapped("✗ gpu: none was found\n  Install the driver of it", 20) == (
+        "✗ gpu: none was\nfound\n  Install the driver\n  of it"
+    )
+
+
+def test_what_is_copied_stays_in_one_piece():
+    for text in (
+        "continue   kerasdist fit runs/shapes/0001 --run-dir runs/shapes/0001 --epochs 4",
+        "evaluate   kerasdist.evaluate('runs/shapes/0001', data)",
+        "kerasdist fit shapes --epochs 4 --batch-size 8",
+        "    --run-dir runs/shapes/0001 --epochs 4",
+    ):
+        assert wrapped(text, 20) == text
+    assert "/a/very/long/path/of/a/report.html" in wrapped(
+        "page  /a/very/long/path/of/a/report.html: a page", 20
+    )

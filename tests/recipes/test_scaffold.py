@@ -154,6 +154,7 @@ def test_the_readme_says_what_it_trains_on(command, photos, tmp_path):
     text = Path("mine/README.md").read_text()
     assert f"kerasdist fit mine                      # with {photos}" in text
     assert "examples" not in text
+    assert "pip install pytest && python -m pytest mine" in text
     # The examples of tables and texts are in a file of their own, which is still imported.
     table = houses(tmp_path)
     for name, options in (("shop", ["--from", table, "--target", "price"]), ("bare", [])):

@@ -20,6 +20,7 @@ from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job
 from kerasdist.errors import KerasdistError
 from kerasdist.phases.phase import phase
+from kerasdist.phases.prose import say
 from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json, write_text
 
@@ -199,7 +200,7 @@ def show(result: Bench) -> None:
         console.print(title, style="italic", highlight=False, markup=False)
         console.print(table)
     for line in verdict(result):
-        console.print(f"- {line}", soft_wrap=True, highlight=False)
+        say(f"- {line}")
 
 
 def _parts(measurement: Measurement) -> list[str]:

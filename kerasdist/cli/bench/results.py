@@ -7,8 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# A part of a step is worth mentioning from this share of the step.
-MUCH_INPUT, MUCH_REDUCTION, MUCH_HOST = 0.05, 0.15, 0.15
+# A part of a step that can be avoided is worth mentioning from this share of the step.
+MUCH = 0.15
+# By part: what holds a step up if it is the largest, what happens in it, and what to change.
+_ADVICE = {
+    "input": (
+        "input-bound",
+        "waits for data",
+        "Use smaller inputs, such as a smaller image size, or augment less. With your own data.py, "
+        "prepare less in Python, augment with TensorFlow, or return arrays.",
+    ),
+    "all_reduce": (
+        "all-reduce-bound",
+        "is all-reduce",
+        "Use a larger batch, or fewer devices.",
+    ),
+    "host": (
+        "host-bound",
+        "leaves the devices idle",
+        "Steps are short: use a larger batch, and callbacks without `on_train_batch_*`.",
+    ),
+}
 # Below this, several devices slow each other down.
 GOOD_SCALING = 0.9
 
@@ -141,21 +160,12 @@ def _bound_by(measurement: Measurement) -> str:
     where = _on(measurement)
     if measurement.split is None:
         return f"{where}: was not traced, so the parts of a step are unknown."
-    if measurement.share("input") > MUCH_INPUT:
-        return (
-            f"{where}: input-bound: {measurement.share('input'):.0%} of each step waits for "
-            "data. Prepare less in Python, augment with TensorFlow, or keep the data in memory."
-        )
-    if measurement.share("all_reduce") > MUCH_REDUCTION:
-        return (
-            f"{where}: all-reduce takes {measurement.share('all_reduce'):.0%} of each step. Use a "
-            "larger batch, or fewer devices."
-        )
-    if measurement.share("host") > MUCH_HOST:
-        return (
-            f"{where}: host-bound: devices are idle in {measurement.share('host'):.0%} of each "
-            "step. Steps are short: use a larger batch, and callbacks without `on_train_batch_*`."
-        )
+    part = max(_ADVICE, key=measurement.share)
+    share = measurement.share(part)
+    if share >= MUCH and share > measurement.spread:
+        what, happens, advice = _ADVICE[part]
+        is_most = share > measurement.share("compute")
+        return f"{where}: {f'{what}: ' * is_most}{share:.0%} of each step {happens}. {advice}"
     return f"{where}: compute-bound: computing is {measurement.share('compute'):.0%} of each step."
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kerasdist.devices import gpus
 from kerasdist.devices.names import Device, list_devices
+from kerasdist.phases.prose import say
 from kerasdist.runs.atomic import as_json
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -31,11 +32,11 @@ def devices(options: dict[str, Any]) -> int:
         table.add_row(device.name, device.description, _memory(device), is_taken)
     Console().print(table)
     cpus = sum(device.kind == "CPU" for device in found)
-    print(f"logical CPUs: {cpus}; `--devices cpu:4` splits this processor into four")
+    say(f"logical CPUs: {cpus}; `--devices cpu:4` splits this processor into four")
     print(f"{_VISIBLE}: {os.environ.get(_VISIBLE, 'not set')}")
     unusable = gpus.unusable_gpus()
     if unusable is not None:
-        print(unusable)
+        say(unusable)
     return 0
 
 

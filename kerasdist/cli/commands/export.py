@@ -25,6 +25,7 @@ from kerasdist.model_files.loading import load_to_predict
 from kerasdist.model_files.served import RawInputs, reason
 from kerasdist.models.fields import read
 from kerasdist.phases.phase import phase
+from kerasdist.phases.prose import say
 from kerasdist.recipes import extras
 from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs import architecture
@@ -75,13 +76,13 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     if options["json"]:
         print(as_json({"run": str(run), "path": str(target.path), **about}))
     elif not options["quiet"]:
-        print(f"exported {target.path} ({about['bytes']:,} bytes)")
-        print(f"checked on {found.examples} {inputs}:")
-        print(f"  {_in_words(found)}")
+        say(f"exported {target.path} ({about['bytes']:,} bytes)")
+        say(f"checked on {found.examples} {inputs}:")
+        say(f"  {_in_words(found)}")
         for note in notes:
-            print(f"note: {note}")
+            say(f"note: {note}")
         for line in _call(target.format, target.path, served):
-            print(line)
+            print(line)  # To be copied: never broken.
     return 0
 
 

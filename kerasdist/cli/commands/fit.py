@@ -208,10 +208,12 @@ class _Fit:
             (is_finished,) = self._placement.of_chief(is_finished)
         if is_finished and folder is not None:
             stopped = read_object(folder.path / RESULT).get("stopped")
-            more = f"it stopped early: {stopped}" if stopped else "more --epochs continue it"
-            self._reporter.say(
-                f"run {folder.path} is finished; --no-resume starts a new run, {more}"
-            )
+            text = f"run {folder.path} is finished"
+            if stopped:
+                text += f". It stopped early: {stopped}. --no-resume starts a new run."
+            else:
+                text += "; --no-resume starts a new run, more --epochs continue it"
+            self._reporter.say(text)
             self._reporter.event("finished", run=str(folder.path))
         return bool(is_finished)
 

@@ -18,6 +18,7 @@ from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.devices import visible_gpus
 from kerasdist.devices.names import logical_cpus_if_more
 from kerasdist.phases.phase import phase
+from kerasdist.phases.prose import say
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training import api
@@ -123,7 +124,7 @@ def _print_verified(
         table.add_row(*cells, "yes" if row["agrees"] else "NO")
     Console().print(table)
     if not run["deterministic"]:
-        print(
+        say(
             f"allowed: {VERIFY_TOLERANCE:g} of the largest weight, or of the largest metric (at "
             "least of 1).\nRounding explains that much; --deterministic allows nothing."
         )

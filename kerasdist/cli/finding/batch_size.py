@@ -18,6 +18,8 @@ from kerasdist.cli.fit_arguments import FitOptions, parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
 from kerasdist.finders.batch_search import BatchSizes, Limits, Search, Trial, gigabytes
+from kerasdist.phases import prose
+from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import as_json
 
 # How long the search may take, and the timed steps of a trial, in seconds.
@@ -78,7 +80,7 @@ class _Say:
 
     def __call__(self, text: str) -> None:
         if self._is_on:
-            print(text, flush=True)
+            prose.say(text)
 
 
 class Trials:
@@ -111,7 +113,11 @@ class Trials:
         }
         limit = host_memory.free()
         limit = None if limit is None else int(MEMORY_PART * limit)
-        with tempfile.TemporaryFile("w+") as errors, _started(request, errors) as process:
+        with (
+            phase(f"trying a batch of {size:,}"),
+            tempfile.TemporaryFile("w+") as errors,
+            _started(request, errors) as process,
+        ):
             answers, was_stopped = self._watch(process, limit)
             code = process.wait()
             errors.seek(0)
@@ -226,8 +232,7 @@ def _show(found: BatchSizes, trials: Trials, line: str) -> None:
         else:
             cells += ["", "", "", trial.note]
         table.add_row(*cells)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     what = "the fullest GPU" if trials.about["is_gpu"] else "the process"
     text = [
         f"largest  {found.largest:,}: larger ones were not used, because {found.ended}",
@@ -236,8 +241,7 @@ def _show(found: BatchSizes, trials: Trials, line: str) -> None:
         f"train    {line}",
         "         Another batch size needs another learning rate: `--find-lr` finds one.",
     ]
-    for each in text:
-        console.print(each, soft_wrap=True, highlight=False, markup=False)
+    prose.say("\n".join(text))
 
 
 def _marks(found: BatchSizes, trial: Trial) -> str:

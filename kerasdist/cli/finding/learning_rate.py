@@ -13,6 +13,7 @@ from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.devices.placement import place
 from kerasdist.finders.rate_page import sketch
 from kerasdist.finders.rate_test import LearningRates, RateTest, range_test
+from kerasdist.phases import prose
 from kerasdist.phases.displays import can_redraw
 from kerasdist.runs.atomic import as_json
 
@@ -105,7 +106,7 @@ class _Progress:
 
     def say(self, text: str) -> None:
         if not self._mode:
-            print(text, flush=True)
+            prose.say(text)
 
     def step(self, number: int, rate: float, loss: float) -> None:
         text = f"step {number} of {self._test.steps}: learning rate {rate:.2g}, loss {loss:.4g}"

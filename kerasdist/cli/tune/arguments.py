@@ -14,7 +14,7 @@ from kerasdist.cli.parser import Option, Options
 from kerasdist.cli.settings import recipe_groups
 from kerasdist.cli.tune import space
 from kerasdist.cli.tune.space import Space, Value
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes import places
 
 _PROG = "kerasdist tune"
@@ -100,6 +100,14 @@ class TuneOptions:
         chosen: str | None = self.fit.run["monitor"]
         return chosen
 
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs a trial has; None if that is not known, or searched itself."""
+        known = {**self.fit.run, **self.fit.settings}
+        is_known = known.get("steps") is None and "epochs" not in self.space.dimensions
+        epochs: int | None = known.get("epochs") if is_known else None
+        return epochs
+
     def of_trial(self, settings: Mapping[str, Value]) -> list[str]:
         """The arguments of `kerasdist fit` with these settings."""
         names = {name: f"--{name.replace('_', '-')}" for name in settings}
@@ -166,6 +174,12 @@ def _searches(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def _check_space(tune: TuneOptions) -> None:
     """Refuses settings and values that `fit` would refuse, before anything is trained."""
     for name, dimension in tune.space.dimensions.items():
+        if tune.fit.recipe is not None and name not in tune.options:
+            raise KerasdistError(
+                f"{name!r} is not a setting that can be searched. Expected a setting of "
+                f"{tune.fit.recipe!r}, or an option of `fit`.{closest(name, tune.options)} "
+                f"`kerasdist fit {tune.fit.recipe} --help` lists them."
+            )
         for value in dimension.ends:
             parse_fit(tune.of_trial({name: value}), _PROG, RUN_OPTIONS)
 

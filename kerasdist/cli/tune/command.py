@@ -15,9 +15,11 @@ from typing import Any
 
 from kerasdist.cli.tune.arguments import TuneOptions
 from kerasdist.cli.tune.jobs import Jobs
+from kerasdist.cli.tune.progress import showing
 from kerasdist.cli.tune.space import Value
 from kerasdist.cli.tune.study import FOLDER, OUTCOME, SETTINGS, Study
 from kerasdist.errors import KerasdistError
+from kerasdist.phases.prose import say
 from kerasdist.phases.text import decimal
 from kerasdist.reports import tuning
 from kerasdist.reports.tuning import StudyFacts, TrialRow
@@ -43,8 +45,9 @@ def tune(options: TuneOptions) -> int:
     shown = _Shown(options, study)
     devices = devices_of_jobs(run["jobs"], run["devices"])
     shown.begin()
-    jobs = Jobs(options, study, shown.trial)
-    with _sigterm_as_exit():
+    done = sum(trial.state.is_finished() for trial in study.trials())
+    with _sigterm_as_exit(), showing(run["trials"], done, options.epochs) as progress:
+        jobs = Jobs(options, study, shown.trial, progress)
         jobs.run(devices)
     shown.end(jobs.num_run)
     return 0
@@ -98,7 +101,7 @@ class _Shown:
 
     def _say(self, text: str) -> None:
         if not (self._run["json"] or self._run["quiet"]):
-            print(text, flush=True)
+            say(text)
 
     def _event(self, kind: str, **fields: Any) -> None:
         if self._run["json"]:

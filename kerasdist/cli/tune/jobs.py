@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.cli.tune.arguments import TuneOptions
+from kerasdist.cli.tune.progress import Progress
 from kerasdist.cli.tune.space import Value
 from kerasdist.cli.tune.study import PRUNED_AT, Study
 from kerasdist.errors import KerasdistError, first_line
@@ -39,8 +40,11 @@ class _InterruptedError(Exception):
 class Jobs:
     """Takes trials of a study until there are as many as asked for."""
 
-    def __init__(self, tune: TuneOptions, study: Study, tell: Tell):
+    def __init__(
+        self, tune: TuneOptions, study: Study, tell: Tell, progress: Progress | None = None
+    ):
         self._tune, self._study, self._tell = tune, study, tell
+        self._progress = progress
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[str]] = set()
         self._errors: list[BaseException] = []
@@ -82,6 +86,8 @@ class Jobs:
     def _one(self, trial: Any, settings: dict[str, Value], devices: str | None) -> None:
         number = trial.number + 1
         self._tell(number, settings, "started", None)
+        if self._progress is not None:
+            self._progress.begin(number)
         run = self._study.run_of(trial.number)
         for _ in range(_MOST_STARTS):
             end = self._train(trial, settings, run, devices)
@@ -103,6 +109,8 @@ class Jobs:
         else:
             self._study.finish(trial, outcome, value)
         self.num_run += 1
+        if self._progress is not None:
+            self._progress.end(number)
         self._tell(number, settings, outcome, value)
 
     def _give_up(self, number: int, outcome: str, reason: str) -> None:
@@ -155,6 +163,8 @@ class Jobs:
         for line in process.stdout or ():
             answer = json.loads(line)
             if "epoch" in answer:
+                if self._progress is not None:
+                    self._progress.epoch(trial.number + 1, answer["epoch"])
                 _send(process, {"stop": self._report(trial, answer)})
             else:
                 end = answer

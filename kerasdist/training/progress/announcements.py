@@ -14,6 +14,7 @@ from kerasdist.runs.file_names import BEST, BEST_MODELS, EVALUATION, FINAL, REPO
 from kerasdist.runs.metrics_log import EPOCH, best_epoch, of_kind, read
 from kerasdist.runs.results import kept_models
 from kerasdist.runs.results.guessing import no_better
+from kerasdist.training.progress.bar import rate_text
 from kerasdist.training.progress.reporter import as_text
 
 _MOST_DEVICES = 4
@@ -110,7 +111,7 @@ def ending(
     `restored` is the epoch whose weights a callback put back after the last one.
     """
     rate = result["examples_per_second"]
-    speed = f" ({rate:.1f} examples/sec)" if rate is not None and math.isfinite(rate) else ""
+    speed = f" ({rate_text(rate)} examples/s)" if rate is not None and math.isfinite(rate) else ""
     metrics = {
         name: value
         for name, value in result.items()

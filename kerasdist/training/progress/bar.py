@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from kerasdist.training.progress.meter import Reading
 SECONDS_OF_RATES = 10.0
 _SECONDS_BETWEEN_READINGS = 0.1
 _WIDEST_BAR, _NARROWEST_BAR = 40, 8
+# How much room the values of an epoch's summary usually need.
+_USUAL_VALUE, _USUAL_RATE = len("0.1234"), "1,000 examples/s"
 
 
 class Piece(NamedTuple):
@@ -29,11 +32,11 @@ class Piece(NamedTuple):
 Line = list[Piece]
 
 
-def number(value: Any) -> str:
+def number(value: Any, digits: int = 4) -> str:
     """`0.1235`, `[0.5, 1]`."""
     if np.ndim(value):
-        return f"[{', '.join(number(item) for item in value)}]"
-    return decimal(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+        return f"[{', '.join(number(item, digits) for item in value)}]"
+    return decimal(float(value), digits) if isinstance(value, (float, np.floating)) else str(value)
 
 
 def rate_text(examples_per_second: float) -> str:
@@ -69,6 +72,8 @@ class Progress:
         self._waits: tuple[str, float] | None = None
         self.epoch = self.step = self.step_in_epoch = 0
         self.logs: Mapping[str, Any] = {}
+        self._layout = Layout([], 0)
+        self._about: tuple[list[str], int] | None = None
 
     def begin_epoch(self, epoch: int, step: int, step_in_epoch: int) -> None:
         now = self._clock()
@@ -211,20 +216,25 @@ class Progress:
     def summary(self, logs: Mapping[str, Any], width: int) -> list[Line]:
         """The summary of an epoch: all its values, wrapped to the width."""
         now, last = self._clock(), self._readings[-1]
-        parts = [[Piece(f"{name} "), Piece(number(value), "value")] for name, value in logs.items()]
+        parts = _named(logs)
         took: list[Line] = [[Piece(duration(now - self._began))]]
         measured = last.since(self._at_begin)
         if measured.seconds > 0:
             rate = rate_text(measured.examples / measured.seconds)
             took.append([Piece(f"{rate} examples/s")])
-        name = self._name()
+        longest = len(f"epoch {self._epochs}/{self._epochs}") if self._epochs else 0
+        name = self._name().ljust(longest)
         indent = len(name) + len(GAP)
         room = max(width - indent, 1)
-        *rows, last_row = _wrapped(parts, room)
-        # The speed does not get a line of its own.
-        added = (took[:n] for n in range(len(took), 0, -1))
-        fitting = next((t for t in added if _length([*last_row, *t]) <= room), [])
-        rows.append([*last_row, *fitting])
+        # All epochs of a run look the same, as long as that fits.
+        about = list(logs), room
+        for each in (parts, _named(logs, digits=3)) if self._about == about else ():
+            rows = self._layout.rows(each, took)
+            if max(map(_length, rows)) <= room:
+                break
+        else:
+            self._about, self._layout = about, Layout.chosen(parts, took, room)
+            rows = self._layout.rows(parts, took)
         lines: list[Line] = [[Piece(name, "label"), Piece(GAP), *_joined(rows[0])]]
         return lines + [[Piece(" " * indent), *_joined(row)] for row in rows[1:]]
 
@@ -243,6 +253,33 @@ def _joined(parts: Sequence[Line]) -> Line:
     for part in parts:
         line += [*([Piece(GAP)] if line else []), *part]
     return line
+
+
+def _named(logs: Mapping[str, Any], digits: int = 4) -> list[Line]:
+    return [[Piece(f"{name} "), Piece(number(v, digits), "value")] for name, v in logs.items()]
+
+
+class Layout(NamedTuple):
+    """How many values each line of an epoch's summary has, and how much of the speed follows."""
+
+    counts: list[int]
+    num_took: int
+
+    @classmethod
+    def chosen(cls, parts: Sequence[Line], took: Sequence[Line], room: int) -> Layout:
+        """Leaves room for the values of later epochs, if there is enough for those of this one."""
+        usual = [[*p[:-1], Piece(p[-1].text.ljust(_USUAL_VALUE))] for p in parts]
+        speed = [*took, [Piece(_USUAL_RATE)]][:2]  # The first epoch may be too short for a rate.
+        rows = list(_wrapped(usual, room))
+        # The speed does not get a line of its own.
+        most = (n for n in range(len(speed), 0, -1) if _length([*rows[-1], *speed[:n]]) <= room)
+        return cls([len(row) for row in rows], next(most, 0))
+
+    def rows(self, parts: Sequence[Line], took: Sequence[Line]) -> list[list[Line]]:
+        """The lines of a summary."""
+        left = iter(parts)
+        *rows, last = [list(islice(left, count)) for count in self.counts]
+        return [*rows, [*last, *took[: self.num_took]]]
 
 
 def _wrapped(parts: Sequence[Line], width: int) -> Iterator[list[Line]]:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from kerasdist.errors import KerasdistError
+from kerasdist.phases import prose
 from kerasdist.phases.displays import TerminalLine, can_redraw, shown_on
 from kerasdist.phases.phase import Phase, is_shown, not_shown, phase
+from kerasdist.phases.text import wrapped
 from kerasdist.runs.atomic import as_json
 from kerasdist.training.progress.bar import Progress, number
 from kerasdist.training.progress.meter import Meter
@@ -162,16 +164,20 @@ class Reporter:
 
     def say(self, text: str) -> None:
         if self._is_for_people:
-            self._print(text)
+            self._print(self._fitted(text))
+
+    def _fitted(self, text: str) -> str:
+        """A terminal gets lines broken between words."""
+        return text if self.width is None else wrapped(text, self.width)
 
     def warn(self, text: str) -> None:
         """Prints a warning in every mode: only progress can be silenced."""
         if self._is_for_people:
-            self._print(text, "warning")
+            self._print(self._fitted(text), "warning")
         elif self.mode == "json":
             self.event("warning", message=text)
         else:
-            print(f"kerasdist: {text}", file=sys.stderr, flush=True)
+            prose.say(f"kerasdist: {text}", sys.stderr)
 
     def event(self, kind: str, **fields: Any) -> None:
         if self.mode == "json":

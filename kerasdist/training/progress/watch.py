@@ -21,6 +21,10 @@ from kerasdist.training.progress.profile import Profile
 from kerasdist.training.progress.tensorboard import FOLDER, Summaries
 from kerasdist.training.run import Run
 
+# An epoch that is longer than both together is told from a part of it: the steps of so many
+# seconds, after those of so many.
+_SECONDS_LEFT_OUT, _SECONDS_MEASURED = 1.0, 2.0
+
 
 class Watch:
     """Display or lines, rates, TensorBoard summaries, a profile, and the placement of operations.
@@ -42,6 +46,7 @@ class Watch:
         self._seconds_per_step: float | None = None
         self._compiled: set[bool] = set()
         self._tells_epoch = options.tells_epoch
+        self._late: Reading | None = None
         self._epoch_steps: int | None = None
 
     def close(self) -> None:
@@ -116,11 +121,11 @@ class Watch:
         if self._logging.is_due(step):
             rate, seconds = self.meter.rates()
             self.reporter.step(step, outcome.loss, rate, seconds)
-            self._tell_epoch(seconds)
             rates, self._at_step = self._rates(self._at_step, learning_rate), self.meter.reading()
             rates["examples_per_second"] = round(rate, 3)
             self._run.log(kind="step", step=step, loss=outcome.loss, **rates)
         self.reporter.advance(step, step_in_epoch, self.meter)
+        self._tell_long_epoch()
         if outcome.seen is not None and self._run.has_folder():
             self._summaries.step(step, outcome.seen, self.meter)
 
@@ -134,16 +139,32 @@ class Watch:
     ) -> None:
         """At the end of an epoch: the line, the log, the summary."""
         self.reporter.epoch(epoch, epochs, logs)
+        whole = self.meter.reading().since(self._at_epoch)
+        if whole.steps == self._epoch_steps:  # Not so if a step compiled.
+            self._tell_epoch(whole.seconds)
         rates, self._at_epoch = self._rates(self._at_epoch, learning_rate), self.meter.reading()
         self._run.log(kind="epoch", **{"step": step, "epoch": epoch + 1, **rates, **logs})
         if self._run.has_folder():
             self._summaries.epoch(step, logs)
 
-    def _tell_epoch(self, seconds_per_step: float) -> None:
-        """Tells once how long an epoch takes, as soon as steps were measured."""
-        if self._tells_epoch and self._epoch_steps and not math.isnan(seconds_per_step):
+    def _tell_long_epoch(self) -> None:
+        """Tells it from some steps of the epoch, but not from the first ones.
+
+        Their batches were read while the first step compiled.
+        """
+        now = self.meter.reading()
+        if not self._tells_epoch or not self._epoch_steps or now.seconds < _SECONDS_LEFT_OUT:
+            return
+        if self._late is None:
+            self._late = now
+        measured = now.since(self._late)
+        if measured.seconds >= _SECONDS_MEASURED:
+            self._tell_epoch(self._epoch_steps * measured.seconds / measured.steps)
+
+    def _tell_epoch(self, seconds: float) -> None:
+        """Tells once how long an epoch takes."""
+        if self._tells_epoch:
             self._tells_epoch = False
-            seconds = self._epoch_steps * seconds_per_step
             text = f"{seconds:.2g} s" if seconds < 60 else duration(seconds)
             self.reporter.say(f"an epoch takes about {text}, without validation")
 

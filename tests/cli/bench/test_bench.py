@@ -53,15 +53,29 @@ def test_keras_is_compared_round_by_round():
 @pytest.mark.parametrize(
     ("split", "words"),
     [
-        ({"input": 0.4}, "1 device: input-bound: 29% of each step waits for data."),
-        ({"all_reduce": 0.44}, "1 device: all-reduce takes 31% of each step."),
-        ({"host": 0.5}, "1 device: host-bound: devices are idle in 34% of each step."),
+        ({"input": 1.4}, "1 device: input-bound: 58% of each step waits for data."),
+        ({"input": 0.4}, "1 device: 29% of each step waits for data. Use smaller inputs"),
+        ({"all_reduce": 0.44}, "1 device: 31% of each step is all-reduce. Use a larger batch"),
+        ({"host": 2.0}, "1 device: host-bound: 67% of each step leaves the devices idle."),
+        ({"host": 0.5}, "1 device: 34% of each step leaves the devices idle."),
+        (
+            {"input": 0.092, "compute": 0.613, "all_reduce": 0.003, "host": 0.292},
+            "1 device: 29% of each step leaves the devices idle. Steps are short",
+        ),
+        ({"input": 0.1, "host": 0.1}, "1 device: compute-bound: computing is 82%"),
         ({"host": 0.01}, "1 device: compute-bound: computing is 98% of each step."),
     ],
 )
 def test_the_verdict_names_what_holds_a_step_up(split, words):
     (line,) = verdict(Bench("x", [measured(1, 100, **split)], [], [], True))
     assert line.startswith(words)
+
+
+def test_the_verdict_names_nothing_within_the_noise():
+    measurement = measured(1, 100, host=0.25)
+    measurement.rates = [60.0, 100.0, 140.0]
+    (line,) = verdict(Bench("x", [measurement], [], [], True))
+    assert line.startswith("1 device: compute-bound")
 
 
 def test_the_verdict_on_scaling():

@@ -65,7 +65,7 @@ def test_log_lines_have_the_old_format(command, tiny):
     for step in (2, 3, 4):
         assert re.fullmatch(rf"{stamp}step {step}, {loss} {speed}", lines[step])
     assert re.fullmatch(rf"{stamp}epoch 1, loss = .*, val_mae = [\d.]+", lines[5])
-    assert re.fullmatch(r"finished  4 steps, 32 examples \([\d.]+ examples/sec\)", lines[6])
+    assert re.fullmatch(r"finished  4 steps, 32 examples \([\d.,]+ examples/s\)", lines[6])
     assert re.fullmatch(r"final     loss = .*, val_mae = [\d.]+", lines[7])
     assert re.fullmatch(r"best      val_loss = [\d.]+ in epoch 1", lines[8])
     assert lines[9:] == [

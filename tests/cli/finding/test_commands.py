@@ -1,9 +1,11 @@
 """`fit --find-lr` and `fit --find-batch-size`, as a person runs them."""
 
+import contextlib
 import json
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import pytest
@@ -16,6 +18,7 @@ from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.errors import KerasdistError
 from kerasdist.finders import host_memory
 from kerasdist.finders.batch_search import Trial
+from kerasdist.phases.phase import shown_by
 from tests.classifier_recipe import write
 from tests.own_data import write_images
 
@@ -171,3 +174,20 @@ def test_find_batch_size_uses_a_process_for_each_trial(tiny, command):
     assert "largest  40: larger ones were not used, because the data has 40" in shown.out
     assert "kerasdist fit tiny --units 4 --batch-size" in shown.out
     assert json.loads(json.dumps(found))["title"] == "tiny"
+
+
+def test_a_terminal_shows_which_batch_is_tried(monkeypatch):
+    seen = []
+
+    class Display:
+        begin = staticmethod(lambda phase: seen.append(phase.title))
+        end = staticmethod(lambda phase: None)
+
+    answers = ([{"trial": {"batch_size": 2048, "fits": True}}], "")
+    monkeypatch.setattr(Trials, "_watch", lambda *_: answers)
+    monkeypatch.setattr(
+        batch_size, "_started", lambda *_: contextlib.nullcontext(SimpleNamespace(wait=lambda: 0))
+    )
+    with shown_by(Display()):
+        assert Trials(["recipe"]).attempt(2048).fits
+    assert seen == ["trying a batch of 2,048"]

@@ -81,7 +81,8 @@ def test_a_recipe_gives_the_space(tiny, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--search", "unit=2:8"], "Unknown option '--unit'. Did you mean '--units'"),
+        (["--search", "unit=2:8"], "'unit' is not a setting that can be searched."),
+        (["--search", "unit=2:8"], "Did you mean 'units'? `kerasdist fit tiny --help` lists"),
         (["--search", "batch_size=0:8"], "Received `--batch-size 0`"),
         (["--search", "units=a,b"], "Received `--units a`. Expected a whole number"),
         (["--search"], "`--search` without a value"),

@@ -1,0 +1,49 @@
+"""When a training says how long an epoch takes, and from what."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kerasdist.training.progress import watch as watches
+from kerasdist.training.progress.meter import Meter
+
+
+@pytest.fixture
+def watch():
+    """A watch in front of its first epoch of 10 steps, with a clock that the test moves."""
+    made = object.__new__(watches.Watch)
+    now, said = [0.0], []
+    made.meter = Meter(lambda: now[0])
+    made.reporter = SimpleNamespace(say=said.append, epoch=lambda *_: None)
+    made._run = SimpleNamespace(log=lambda **_: None, has_folder=lambda: False)
+    made._tells_epoch, made._epoch_steps, made._late = True, 10, None
+    made._at_epoch = made.meter.reading()
+
+    def train(steps, seconds_per_step):
+        for _ in range(steps):
+            now[0] += seconds_per_step
+            made.meter.add(1, 32)
+            made._tell_long_epoch()
+
+    made.train, made.said = train, said
+    return made
+
+
+def test_batches_that_were_read_while_the_first_step_compiled_do_not_count(watch):
+    watch.train(9, 0.01)  # The first step compiled.
+    watch.epoch(10, 0, 5, {}, None)
+    assert watch.said == []
+    watch.train(10, 0.045)
+    watch.epoch(20, 1, 5, {}, None)
+    assert watch.said == ["an epoch takes about 0.45 s, without validation"]
+    watch.train(10, 0.09)
+    watch.epoch(30, 2, 5, {}, None)
+    assert len(watch.said) == 1
+
+
+def test_a_long_epoch_is_told_before_it_ends(watch):
+    watch._epoch_steps = 1000
+    watch.train(91, 0.011)
+    assert watch.said == []
+    watch.train(100, 0.05)
+    assert watch.said == ["an epoch takes about 50 s, without validation"]
