@@ -137,8 +137,8 @@ def _needs(missing: str) -> str:
     return (
         f"its `compile` needs {missing}, which is not registered in this program. Expected Keras's "
         "losses and metrics, or registered ones. Put `@keras.saving.register_keras_serializable()` "
-        "above the function or class and import it before loading the run, or load the run within "
-        "`with keras.saving.custom_object_scope({'name': function}):`."
+        "above the function or class before loading the run, or load it within `with "
+        "keras.saving.custom_object_scope({'name': function}):`."
     )
 
 
