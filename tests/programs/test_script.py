@@ -106,6 +106,32 @@ def test_an_error_of_kerasdist_ends_at_the_scripts_line(script, tmp_path):
     assert "methods.py" in start("run", "--debug", "train.py", "refused", cwd=tmp_path).stderr
 
 
+INTERRUPTED = """
+import os, signal
+import keras, numpy as np
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((16, 2)), np.ones((16, 1)), batch_size=4, verbose=2, callbacks=[Stop()])
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--run-dir", "fits")])
+def test_ctrl_c_shows_the_scripts_frames_and_what_was_saved(options, script, tmp_path):
+    path = script(INTERRUPTED)
+    ours = start("run", "--devices", "2", *options, "train.py", cwd=tmp_path)
+    assert ours.returncode == 130
+    frames = [line for line in ours.stderr.splitlines() if "File" in line]
+    assert frames[0] == f'  File "{path}", line 10, in <module>'
+    assert all(str(path) in frame for frame in frames)
+    assert ours.stderr.splitlines()[1] == "kerasdist: uses 2 devices (CPU:0, CPU:1)"
+    told = "kerasdist: saved after step 3; the same command continues"
+    assert ours.stderr.splitlines().count(told) == bool(options)
+
+
 def test_a_syntax_error_looks_as_in_python(script, tmp_path):
     script("x = (")
     by_python = start("train.py", cwd=tmp_path, module=False)

@@ -35,6 +35,8 @@ def run(given: ScriptArguments) -> int:
     """`kerasdist run [options] SCRIPT.py [its own arguments]`."""
     options = given.options
     placement = _prepare(options)
+    if options["debug"]:
+        keras.config.disable_traceback_filtering()
     if options["precision"] is not None:
         keras.config.set_dtype_policy(options["precision"])
     if options["seed"] is not None:
@@ -44,6 +46,7 @@ def run(given: ScriptArguments) -> int:
     chosen = {name: options[name] for name in _OF_ENABLE}
     chosen["allow_nan"] = options["allow_nan"] or "warn"  # As `kerasdist.enable` does.
     switch.enable(save_every=options["save_every"], **chosen)
+    switch.tell_devices()
     code = run_script(given.script, given.arguments, debug=options["debug"])
     if placement is not None and code == 0:
         placement.wait()  # A worker that leaves early counts as lost.

@@ -17,6 +17,7 @@ from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.plan import Plan, Position
 from kerasdist.training.epochs.signals import Interrupts, raise_for
 from kerasdist.training.epochs.validation import metric_results, reset_metrics
+from kerasdist.training.progress import listener
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import Run
 from kerasdist.training.stages import TakenOver
@@ -310,7 +311,8 @@ class Loop:
             self._signal = self.signals.received
         if self._signal is not None:
             self._run.save_last(self._engine, self._snapshot)
-            self._watch.reporter.say(f"saved after step {self.at.step}; the same command continues")
+            saved = f"saved after step {self.at.step}; the same command continues"
+            listener.say(self._watch.reporter, saved)
             self._engine.placement.wait()  # The other workers leave once the chief has saved.
             raise_for(self._signal)
         # A checkpoint at an epoch's last step waits for the epoch's end: what validation and
