@@ -59,7 +59,9 @@ def test_a_script_is_run_as_python_runs_it(script, tmp_path, last):
     ours = start("run", "train.py", "-v", last, cwd=tmp_path)
     assert (ours.returncode, ours.stdout) == (by_python.returncode, by_python.stdout)
     # What comes before the script is not the script's.
-    assert ours.stderr == f"kerasdist: starting TensorFlow ...\n{by_python.stderr}"
+    note = f"{last} is an argument of train.py; options of kerasdist come before the script"
+    told = f"kerasdist: {note}\n" if last == "--devices=x" else ""
+    assert ours.stderr == f"kerasdist: starting TensorFlow ...\n{told}{by_python.stderr}"
     assert str(path) in ours.stdout
 
 
@@ -180,6 +182,25 @@ def test_words_after_the_script_are_its_own(tmp_path, monkeypatch):
     assert found.arguments == ("--devices", "9", "-v", "--", "x")
     assert (found.options["run_dir"], found.options["devices"]) == ("a", "auto")
     assert not found.options["verbose"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "shown"),
+    [
+        ("", ("--devices", "2"), "--devices 2"),
+        ("", ("a", "--deterministic", "x"), "--deterministic"),
+        ("", ("--run-dir=runs", "--seed", "1"), "--run-dir=runs"),
+        ("", ("--devices",), "--devices"),
+        ("", ("devices", "2", "--other", "--", "-v"), None),
+        ("parser.add_argument('--run-dir')", ("--run_dir", "runs"), None),
+        ('flags.DEFINE_integer("seed", 1, "")', ("--seed", "1", "--keep", "3"), "--keep 3"),
+    ],
+)
+def test_an_option_after_the_script_is_told(text, words, shown, script):
+    given = script_arguments.parse_run([str(script(text)), *words])
+    told = script_arguments.misplaced(given)
+    expected = "is an argument of train.py; options of kerasdist come before the script"
+    assert told == (shown and f"{shown} {expected}")
 
 
 WORKERS = """
