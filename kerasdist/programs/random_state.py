@@ -26,13 +26,14 @@ class RandomState(Remembering):
 
     remembered = ("python", "numpy", "keras_seeds", "tensorflow")
 
-    def __init__(self, model: keras.Model, begun: Callable[[], None]):
+    def __init__(self, model: keras.Model, begun: Callable[[], None] | None = None):
         super().__init__()
         self._trained, self._begun = model, begun
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """The checkpoint was loaded, if there is one: it belongs to this fit."""
-        self._begun()
+        if self._begun is not None:
+            self._begun()
 
     @property
     def python(self) -> list[np.ndarray]:
