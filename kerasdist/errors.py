@@ -89,6 +89,20 @@ class RunFailedError(KerasdistError):
     """
 
 
+class OtherRunError(KerasdistError):
+    """A checkpoint is of a run with another model, other data or other settings.
+
+    Example:
+        >>> from kerasdist.errors import KerasdistError, OtherRunError
+        >>> issubclass(OtherRunError, KerasdistError)
+        True
+    """
+
+    def __init__(self, message: str, *, differences: tuple[str, ...]):
+        super().__init__(message)
+        self.differences = differences
+
+
 class OutOfMemoryError(RunFailedError):
     """The memory of a device did not suffice.
 

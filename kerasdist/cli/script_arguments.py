@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,24 @@ def _of_folder(folder: Path) -> str:
     if (folder / "config.py").is_file():
         return f"{text} `kerasdist fit {folder}` trains a recipe."
     return f"{text} `kerasdist fit {folder}` trains a recipe, `kerasdist runs {folder}` lists runs."
+
+
+def misplaced(given: ScriptArguments) -> str | None:
+    """A note on an option of `run` that stands after a script that does not know it; or None."""
+    try:
+        text = given.script.read_text(errors="replace")
+    except OSError:
+        return None
+    for word, following in zip(given.arguments, [*given.arguments[1:], ""], strict=True):
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        if not word.startswith("--") or name not in SCRIPT_OPTIONS:
+            continue
+        if re.search(rf"""["'-]{name.replace("_", "[-_]")}["']""", text):
+            continue  # Such as `add_argument("--devices")`.
+        has_value = SCRIPT_OPTIONS[name].kind is not bool and "=" not in word
+        shown = f"{word} {following}" if has_value and following[:1] not in ("", "-") else word
+        return (
+            f"{shown} is an argument of {given.script.name}; options of kerasdist come before the "
+            "script"
+        )
+    return None

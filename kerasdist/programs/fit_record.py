@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import keras
 
+from kerasdist.runs.identity import without_numbers
 from kerasdist.runs.trained_model import weights_sha256
 
 # Arguments of `fit` that are told by their value.
@@ -51,6 +53,7 @@ class Record:
             "callbacks": [type(c).__name__ for c in keras.tree.flatten(callbacks or [])],
             "optimizer": _config(getattr(model, "optimizer", None)),
             "loss": _config(getattr(model, "loss", None)),
+            **({"layers": _layers(model)} if model.built else {}),
         }
         plain = json.loads(_without_addresses(json.dumps(settings, default=str)))
         return cls(plain, weights_sha256(model) if model.built and model.weights else None)
@@ -77,8 +80,25 @@ def differences(earlier: Record, now: Record, *, may_add_epochs: bool) -> list[s
         is_now: Any = now.settings.get(name)
         if was == is_now or (name == "epochs" and may_add_epochs and is_now > was):
             continue
+        if name == "layers":
+            found += _other_layers(was, is_now)
+            continue
         found += _told(name, was, is_now)
     return found
+
+
+def _layers(model: keras.Model) -> list[str]:
+    """The weights with their shapes. Keras numbers the layers of a whole process."""
+    return [f"{without_numbers(v.path)} {tuple(v.shape)}" for v in model.weights]
+
+
+def _other_layers(was: list[str] | None, is_now: list[str] | None) -> list[str]:
+    """The first layer that differs. Older versions noted none."""
+    if was is None or is_now is None:
+        return []
+    pairs = zip_longest(was, is_now, fillvalue="none")
+    first, second = next((a, b) for a, b in pairs if a != b)
+    return [f"the layers of the model differ: the weight {first} is now {second}"]
 
 
 def _told(name: str, was: Any, is_now: Any) -> list[str]:

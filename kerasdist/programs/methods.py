@@ -11,6 +11,7 @@ import keras
 
 from kerasdist.models import pure, refusals
 from kerasdist.programs.program import Program
+from kerasdist.training.keras_arguments.tracebacks import shortened
 
 Method = Callable[..., Any]
 
@@ -42,7 +43,11 @@ def _replacement(name: str, original: Method, find: Callable[[], Program | None]
         more.pop(pure.IN_FIT, None)
         if more:
             raise ValueError(f"Arguments not recognized: {more}")
-        with refusals.called_by_model(name):
-            return getattr(program, name)(model, **arguments)
+        try:
+            with refusals.called_by_model(name):
+                return getattr(program, name)(model, **arguments)
+        except Exception as error:
+            error.__traceback__ = shortened(error)
+            raise  # Without a value: Python adds no frame for this line.
 
     return method

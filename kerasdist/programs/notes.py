@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-import keras
-
 from kerasdist.devices.placement import Placement
-from kerasdist.devices.shard_counts import resolve_shards
-from kerasdist.models import refusals
 from kerasdist.phases.prose import say
 from kerasdist.programs.chief import is_chief
 from kerasdist.programs.options import ProgramOptions
+
+_NOTE, _BATCH_NORM = "Note: ", "BatchNormalization"
 
 
 class Teller(Protocol):
@@ -20,6 +18,7 @@ class Teller(Protocol):
 
     options: ProgramOptions
     told: set[str]
+    tells_devices: bool
 
     def place(self) -> Placement:
         """The program's devices."""
@@ -41,15 +40,23 @@ def tell_of_steps(program: Teller) -> None:
         )
 
 
-def tell_batch_norm(program: Teller, model: keras.Model, batch_size: int | None) -> None:
-    """BatchNormalization whose statistics are those of a shard."""
-    options = program.options
-    if options.sync_batch_norm or "batch norm" in program.told:
-        return
-    shards = resolve_shards(
-        options.shards, program.place().num_replicas, deterministic=options.deterministic
-    )
-    note = refusals.batch_norm_note(model, batch_size, shards)
-    if note is not None:
-        program.told.add("batch norm")
-        tell(note.removeprefix("Note: "))
+def tell_devices(program: Teller) -> None:
+    """The devices of a script, when it first uses them: `kerasdist run` asks for this."""
+    if program.tells_devices:
+        program.tells_devices = False
+        titles = program.place().titles
+        tell(f"uses {len(titles)} device{'s' * (len(titles) > 1)} ({', '.join(titles)})")
+
+
+def pass_on(program: Teller, text: str) -> None:
+    """What a training says. Of its notes, each once: layers of BatchNormalization have many names.
+
+    They go to stderr also if `fit` is silent.
+    """
+    note = text.removeprefix(_NOTE)
+    if note != text:
+        subject = _BATCH_NORM if note.startswith(_BATCH_NORM) else note
+        if subject in program.told:
+            return
+        program.told.add(subject)
+    tell(note)

@@ -7,7 +7,7 @@ is loaded by the same code that resumes an unfinished one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import keras
 
 from kerasdist import __version__
 from kerasdist.devices.placement import Placement
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, OtherRunError
 from kerasdist.programs import fit_record
 from kerasdist.programs.fit_record import Record
 from kerasdist.programs.notes import tell
@@ -62,14 +62,23 @@ class NumberedFits:
         """The folder of the next fit, and the arguments to train it with."""
         self._count += 1
         folder = self._run_dir / f"fit-{self._count:02d}"
+        told: list[str] = []
         with placement.together():
             if placement.is_chief:
-                self._open(Record.of(model, given), folder)
+                told = self._open(Record.of(model, given), folder)
             placement.wait()
-        callbacks = with_callback(given["callbacks"], RandomState(model))
+
+        def tell_all() -> None:
+            for text in told:
+                tell(text)
+
+        state = RandomState(model, tell_all)
+        callbacks = with_callback(given["callbacks"], state)
         self.is_training = True
         try:
             yield folder, {**given, "callbacks": callbacks}
+        except OtherRunError as error:
+            raise self._refused(error.differences) from None
         except BaseException:
             if not is_run(folder):
                 self._count -= 1  # It was refused. The next fit takes its place.
@@ -77,8 +86,13 @@ class NumberedFits:
         finally:
             self.is_training = False
 
-    def _open(self, record: Record, folder: Path) -> None:
-        """Compares the fit with the one that was here, and notes it."""
+    def _open(self, record: Record, folder: Path) -> list[str]:
+        """Compares the fit with the one that was here, and notes it.
+
+        Returns:
+            What to tell once its checkpoint is loaded: data may differ, too.
+        """
+        told = []
         if self._lock is None:
             self._lock = _locked(self._run_dir)
         records = [Record.from_json(r) for r in read_object(self._run_dir / SCRIPT).get("fits", [])]
@@ -86,33 +100,36 @@ class NumberedFits:
         with contextlib.suppress(OSError):  # A process was killed while it wrote this.
             (folder / f".{CONFIG}.tmp").unlink()
         if place < len(records) and is_run(folder):
-            self._check(record, records[place], is_last=place == len(records) - 1)
+            told += self._check(record, records[place], is_last=place == len(records) - 1)
             is_finished = status(folder) == "finished"
             how = "is finished, and loaded from" if is_finished else "continues in"
-            tell(f"fit {self._count} {how} {folder}")
+            told.insert(0, f"fit {self._count} {how} {folder}")
         records[place : place + 1] = [record]
         content = {"kerasdist": __version__, "fits": [r.to_json() for r in records]}
         write_json(self._run_dir / SCRIPT, content, sync=True)
+        return told
 
-    def _check(self, record: Record, earlier: Record, *, is_last: bool) -> None:
+    def _check(self, record: Record, earlier: Record, *, is_last: bool) -> list[str]:
         different = fit_record.differences(earlier, record, may_add_epochs=is_last)
         if different:
-            raise KerasdistError(
-                f"Fit {self._count} of this script is another one than in "
-                f"{str(self._run_dir)!r}: {'; '.join(different)}. Expected the script that began "
-                "there. Restore it, or choose another `run_dir`."
-            )
-        if record.start != earlier.start and None not in (record.start, earlier.start):
-            self._warn_of_other_start()
+            raise self._refused(different)
+        is_other = record.start != earlier.start and None not in (record.start, earlier.start)
+        return [self._other_start()] if is_other and not self._has_warned else []
 
-    def _warn_of_other_start(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            tell(
-                f"fit {self._count} starts from other weights than before the restart: the script "
-                "is not seeded, or it has changed. What was trained is kept, but the result may "
-                "not be that of an undisturbed run. `keras.utils.set_random_seed` seeds a script."
-            )
+    def _refused(self, different: Sequence[str]) -> KerasdistError:
+        return KerasdistError(
+            f"Fit {self._count} of this script is another one than in "
+            f"{str(self._run_dir)!r}: {'; '.join(different)}. Expected the script that began "
+            "there. Restore it, choose another `run_dir` (`--run-dir`), or delete that folder."
+        )
+
+    def _other_start(self) -> str:
+        self._has_warned = True
+        return (
+            f"fit {self._count} starts from other weights than before the restart: the script "
+            "is not seeded, or it has changed. What was trained is kept, but the result may "
+            "not be that of an undisturbed run. `keras.utils.set_random_seed` seeds a script."
+        )
 
 
 def _locked(run_dir: Path) -> RunLock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ from kerasdist.programs.numbered_fits import with_callback
 from kerasdist.programs.options import ProgramOptions
 from kerasdist.programs.single_batches import SingleBatches, batch_of, single_batch
 from kerasdist.training import keras_calls
+from kerasdist.training.progress import listener
 from kerasdist.training.progress.reporter import mode_of
 
 
@@ -24,6 +26,7 @@ class Program:
         self.options = options
         self._placement: Placement | None = None
         self.told: set[str] = set()
+        self.tells_devices = False
 
     def fit(self, model: keras.Model, **given: Any) -> keras.callbacks.History:
         _check_compiled(model, "fit")
@@ -34,8 +37,12 @@ class Program:
             return self._fit(model, given)
 
     def _fit(self, model: keras.Model, given: dict[str, Any]) -> keras.callbacks.History:
+        notes.tell_devices(self)
+        with listener.heard_by(functools.partial(notes.pass_on, self)):
+            return self._train(model, given)
+
+    def _train(self, model: keras.Model, given: dict[str, Any]) -> keras.callbacks.History:
         options, fits = self.options, numbered_fits.of(self.options.run_dir)
-        notes.tell_batch_norm(self, model, given["batch_size"])
         if fits is None or fits.is_training:  # A fit in a callback is repeated with its epoch.
             return _shown(model, given, options.of_fit())
         with fits.next(model, given, self.place()) as (folder, given):
@@ -46,6 +53,7 @@ class Program:
         _check_compiled(model, "evaluate")
         if validation_data.catch(given):
             return {}
+        notes.tell_devices(self)
         options = self.options
         return keras_calls.evaluate(model, **given, **options.of_test())
 
@@ -53,6 +61,7 @@ class Program:
         batch = single_batch(given)
         if batch is not None:  # Often in a loop, where it must not be compiled again.
             return self._batches().predict(model, batch)
+        notes.tell_devices(self)
         return keras_calls.predict(model, **given, **self.options.of_predict())
 
     def train_on_batch(
@@ -87,6 +96,7 @@ class Program:
         return self._batches().predict(model, batch_of(x, None, None))
 
     def _batches(self) -> SingleBatches:
+        notes.tell_devices(self)
         return SingleBatches(self.options, self.place())
 
     def place(self) -> Placement:

@@ -7,6 +7,7 @@ must find the generators as an undisturbed script would.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -25,9 +26,14 @@ class RandomState(Remembering):
 
     remembered = ("python", "numpy", "keras_seeds", "tensorflow")
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, begun: Callable[[], None] | None = None):
         super().__init__()
-        self._trained = model
+        self._trained, self._begun = model, begun
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """The checkpoint was loaded, if there is one: it belongs to this fit."""
+        if self._begun is not None:
+            self._begun()
 
     @property
     def python(self) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from kerasdist.errors import DivergedError, KerasdistError
+from kerasdist.training.keras_arguments.tracebacks import of_caller
 
 FAILED, DIVERGED, INTERRUPTED = 1, 3, 130
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -58,7 +59,10 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _show(error: BaseException, script: str, *, debug: bool) -> None:
-    """Prints the traceback from the script on. An error of kerasdist ends at the script's call."""
+    """Prints the traceback from the script on. An error of kerasdist ends at the script's call.
+
+    Ctrl-C in a call of kerasdist shows no frames of kerasdist, Keras and TensorFlow.
+    """
     frames: list[TracebackType] = []
     found = error.__traceback__
     while found is not None:
@@ -72,6 +76,9 @@ def _show(error: BaseException, script: str, *, debug: bool) -> None:
     shown: TracebackType | None = None
     for frame in reversed(frames):
         shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    is_inside = any(_is_ours(frame.tb_frame.f_code.co_filename) for frame in frames)
+    if isinstance(error, KeyboardInterrupt) and is_inside and not debug:
+        shown = of_caller(shown)
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(shown), shown)
 

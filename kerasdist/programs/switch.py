@@ -123,6 +123,12 @@ def disable() -> None:
     _use(None)
 
 
+def tell_devices() -> None:
+    """Lets the program say once, on stderr, which devices it uses."""
+    if _current is not None:
+        _current.tells_devices = True
+
+
 def _use(program: Program | None) -> None:
     global _current
     if program is not None and not _originals:

@@ -25,12 +25,13 @@ def of_model(model: keras.Model) -> dict[str, str]:
     optimizers = pure.optimizers_of(model)
     slots = [f"{tuple(v.shape)}{v.dtype}" for o in optimizers for v in o.variables]
     # Keras numbers the layers of a whole process: "dense_3" may be "dense" after a restart.
-    plain = "\n".join(_without_numbers(text) for text in described) + "\n" + "\n".join(slots)
+    plain = "\n".join(without_numbers(text) for text in described) + "\n" + "\n".join(slots)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     return {"model": f"{type(model).__name__} {digest}", "optimizer": optimizer}
 
 
-def _without_numbers(path: str) -> str:
+def without_numbers(path: str) -> str:
+    """The path of a weight without the numbers that Keras gives to layers."""
     return re.sub(r"_\d+(?=/|$)", "", path)
 
 

@@ -28,7 +28,7 @@ from kerasdist.training.epochs.loop import Loop
 from kerasdist.training.epochs.validation import test
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared
-from kerasdist.training.progress import announcements
+from kerasdist.training.progress import announcements, listener
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import KeptRun, Run, open_run
 from kerasdist.training.stages import TakenOver, train_in_stages
@@ -119,7 +119,7 @@ def _announce(options: TrainingOptions, prepared: Prepared, run: Run) -> None:
         reporter.say("\n".join(lines))
     note = preparation.note(options, prepared)
     if note is not None:
-        reporter.say(note)
+        listener.say(reporter, note)
 
 
 def _can_be_best(options: TrainingOptions, logs: dict[str, Any]) -> bool:

@@ -65,9 +65,9 @@ def model_of(*layers):
     return model
 
 
-def two_fits(kill_first=None, kill_second=None, epochs=3, learning_rate=0.01, x=X):
+def two_fits(kill_first=None, kill_second=None, epochs=3, learning_rate=0.01, x=X, units=4):
     """A script. Returns everything that it can see."""
-    first, probe = model_of(keras.layers.Dense(4, activation="tanh")), Probe(kill_first)
+    first, probe = model_of(keras.layers.Dense(units, activation="tanh")), Probe(kill_first)
     begun = first.fit(x, Y, batch_size=8, epochs=2, verbose=0, callbacks=probe)
     second = model_of(keras.layers.Dropout(0.5))
     second.compile(keras.optimizers.SGD(learning_rate, momentum=0.9), "mse")
@@ -129,13 +129,37 @@ def test_on_one_device_it_is_the_same(start, tmp_path):
     [
         ({"learning_rate": 0.02}, "Fit 2 .*learning_rate"),
         ({"epochs": 2}, "Fit 2 .*epochs was 3 and is 2"),
-        ({"x": X + 1}, "fit-01.*data_hash"),
+        ({"x": X + 1}, "Fit 1 .*: the data differ. Expected"),
+        ({"units": 5}, r"Fit 1 .*: the layers of the model differ: .* \(3, 4\) is now .* \(3, 5\)"),
     ],
 )
-def test_another_script_is_refused(start, changed, message):
+def test_another_script_is_refused(start, changed, message, capsys):
     start(two_fits)
-    with pytest.raises(KerasdistError, match=message):
+    capsys.readouterr()
+    with pytest.raises(KerasdistError, match=message) as caught:
         start(lambda: two_fits(**changed))
+    assert "--no-resume" not in str(caught.value)
+    assert "or delete that folder" in str(caught.value)
+    told = capsys.readouterr().err
+    assert "starts from other weights" not in told
+    assert ("fit 1 is finished, and loaded" in told) == ("Fit 2" in message)
+    assert "fit 2 is finished" not in told
+
+
+@pytest.mark.parametrize("kill_at", [10, 12])
+def test_an_epoch_that_is_resumed_has_its_title(start, kill_at, capsys):
+    """Killed within the second epoch of 5 steps, or in its first step of the third one."""
+
+    def program(kill_at=None):
+        model_of().fit(X, Y, batch_size=8, epochs=3, verbose=2, callbacks=Probe(kill_at))
+
+    with pytest.raises(Killed):
+        start(lambda: program(kill_at))
+    capsys.readouterr()
+    start(program)
+    lines = [line.split(" - ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["Epoch 2/3", "5/5", "Epoch 3/3", "5/5"][-len(lines) :]
+    assert len(lines) in (2, 4)
 
 
 def test_more_epochs_continue_only_the_last_fit(start):

@@ -59,7 +59,9 @@ def test_a_script_is_run_as_python_runs_it(script, tmp_path, last):
     ours = start("run", "train.py", "-v", last, cwd=tmp_path)
     assert (ours.returncode, ours.stdout) == (by_python.returncode, by_python.stdout)
     # What comes before the script is not the script's.
-    assert ours.stderr == f"kerasdist: starting TensorFlow ...\n{by_python.stderr}"
+    note = f"{last} is an argument of train.py; options of kerasdist come before the script"
+    told = f"kerasdist: {note}\n" if last == "--devices=x" else ""
+    assert ours.stderr == f"kerasdist: starting TensorFlow ...\n{told}{by_python.stderr}"
     assert str(path) in ours.stdout
 
 
@@ -104,6 +106,32 @@ def test_an_error_of_kerasdist_ends_at_the_scripts_line(script, tmp_path):
         f'  File "{tmp_path / "train.py"}", line 10, in <module>'
     ]
     assert "methods.py" in start("run", "--debug", "train.py", "refused", cwd=tmp_path).stderr
+
+
+INTERRUPTED = """
+import os, signal
+import keras, numpy as np
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((16, 2)), np.ones((16, 1)), batch_size=4, verbose=2, callbacks=[Stop()])
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--run-dir", "fits")])
+def test_ctrl_c_shows_the_scripts_frames_and_what_was_saved(options, script, tmp_path):
+    path = script(INTERRUPTED)
+    ours = start("run", "--devices", "2", *options, "train.py", cwd=tmp_path)
+    assert ours.returncode == 130
+    frames = [line for line in ours.stderr.splitlines() if "File" in line]
+    assert frames[0] == f'  File "{path}", line 10, in <module>'
+    assert all(str(path) in frame for frame in frames)
+    assert ours.stderr.splitlines()[1] == "kerasdist: uses 2 devices (CPU:0, CPU:1)"
+    told = "kerasdist: saved after step 3; the same command continues"
+    assert ours.stderr.splitlines().count(told) == bool(options)
 
 
 def test_a_syntax_error_looks_as_in_python(script, tmp_path):
@@ -154,6 +182,25 @@ def test_words_after_the_script_are_its_own(tmp_path, monkeypatch):
     assert found.arguments == ("--devices", "9", "-v", "--", "x")
     assert (found.options["run_dir"], found.options["devices"]) == ("a", "auto")
     assert not found.options["verbose"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "shown"),
+    [
+        ("", ("--devices", "2"), "--devices 2"),
+        ("", ("a", "--deterministic", "x"), "--deterministic"),
+        ("", ("--run-dir=runs", "--seed", "1"), "--run-dir=runs"),
+        ("", ("--devices",), "--devices"),
+        ("", ("devices", "2", "--other", "--", "-v"), None),
+        ("parser.add_argument('--run-dir')", ("--run_dir", "runs"), None),
+        ('flags.DEFINE_integer("seed", 1, "")', ("--seed", "1", "--keep", "3"), "--keep 3"),
+    ],
+)
+def test_an_option_after_the_script_is_told(text, words, shown, script):
+    given = script_arguments.parse_run([str(script(text)), *words])
+    told = script_arguments.misplaced(given)
+    expected = "is an argument of train.py; options of kerasdist come before the script"
+    assert told == (shown and f"{shown} {expected}")
 
 
 WORKERS = """

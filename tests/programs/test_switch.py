@@ -1,15 +1,21 @@
 """`enable` and `disable`: which methods a model has, and whose they are."""
 
 import inspect
+import traceback
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist import KerasdistError
 from kerasdist.models import pure
+from kerasdist.programs import program
 from kerasdist.training import keras_calls
+from kerasdist.training.keras_arguments import verbosity
+from kerasdist.training.progress import reporter
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
@@ -187,6 +193,55 @@ def test_batch_normalization_is_told_once(capsys):
     captured = capsys.readouterr()
     assert captured.err.count("--sync-batch-norm") == 1
     assert captured.out == ""
+
+
+class Contrastive(keras.Model):
+    """Cannot be cut: each example is compared with all others."""
+
+    def train_step(self, data):
+        x, y = data
+        y = keras.ops.matmul(y, keras.ops.transpose(y))
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            near = keras.ops.log_softmax(keras.ops.matmul(outputs, keras.ops.transpose(outputs)))
+            loss = -keras.ops.mean(keras.ops.sum(near * y, 1))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"contrastive": loss}
+
+
+@pytest.mark.parametrize("verbose", [0, 2, "auto"])
+def test_a_fall_back_to_one_device_is_told_once_on_stderr(verbose, capsys):
+    inputs = keras.Input((3,))
+    model = Contrastive(inputs, keras.layers.Dense(2)(inputs))
+    model.compile("sgd")
+    with kerasdist.enable(devices=2):
+        for _ in range(2):
+            model.fit(X, Y, verbose=verbose)
+    captured = capsys.readouterr()
+    assert captured.err.count("kerasdist: 'Contrastive' trains on one device (CPU:0)") == 1
+    assert "one device" not in captured.out
+
+
+def test_a_display_does_not_repeat_the_note(capsys, monkeypatch):
+    monkeypatch.setattr(reporter, "mode_of", lambda progress: "live")
+    monkeypatch.setattr(program, "mode_of", lambda progress: "live")
+    monkeypatch.setattr(verbosity, "mode_of", lambda progress: "live", raising=False)
+    model = keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with kerasdist.enable(devices=2):
+        model.fit(X, Y)
+        model.fit(X, Y)
+    captured = capsys.readouterr()
+    assert captured.err.count("--sync-batch-norm") == 1
+    assert "sync-batch-norm" not in captured.out
+
+
+def test_an_error_shows_the_callers_frames_only():
+    with kerasdist.enable(devices=2), pytest.raises(KerasdistError) as caught:
+        make().fit(X, np.ones((len(X), 7)), verbose=0)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert {Path(frame.filename).name for frame in frames} == {"test_switch.py"}
 
 
 def test_this_process_is_the_chief(monkeypatch):

@@ -219,7 +219,7 @@ def test_a_run_is_resumed_and_other_data_is_refused(tmp_path):
     expected = trained(7)
     trained(5, run_dir=tmp_path)
     assert_same(trained(7, run_dir=tmp_path), expected)
-    with pytest.raises(kerasdist.KerasdistError, match="data_hash"):
+    with pytest.raises(kerasdist.KerasdistError, match="the data differ"):
         trained(9, x=tf.sparse.from_dense(DENSE * 2), run_dir=tmp_path)
 
 

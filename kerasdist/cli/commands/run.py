@@ -8,12 +8,13 @@ from typing import Any
 
 import keras
 
-from kerasdist.cli.script_arguments import ScriptArguments
+from kerasdist.cli.script_arguments import ScriptArguments, misplaced
 from kerasdist.devices import cluster, gpus, visible_gpus
 from kerasdist.devices.names import expected_gpus, logical_cpus_for
 from kerasdist.devices.placement import Placement, place
 from kerasdist.programs import switch
 from kerasdist.programs.chief import is_chief
+from kerasdist.programs.notes import tell
 from kerasdist.programs.script import run_script
 
 _OF_ENABLE = (
@@ -35,6 +36,8 @@ def run(given: ScriptArguments) -> int:
     """`kerasdist run [options] SCRIPT.py [its own arguments]`."""
     options = given.options
     placement = _prepare(options)
+    if options["debug"]:
+        keras.config.disable_traceback_filtering()
     if options["precision"] is not None:
         keras.config.set_dtype_policy(options["precision"])
     if options["seed"] is not None:
@@ -44,6 +47,9 @@ def run(given: ScriptArguments) -> int:
     chosen = {name: options[name] for name in _OF_ENABLE}
     chosen["allow_nan"] = options["allow_nan"] or "warn"  # As `kerasdist.enable` does.
     switch.enable(save_every=options["save_every"], **chosen)
+    switch.tell_devices()
+    if (note := misplaced(given)) is not None:
+        tell(note)
     code = run_script(given.script, given.arguments, debug=options["debug"])
     if placement is not None and code == 0:
         placement.wait()  # A worker that leaves early counts as lost.

@@ -63,16 +63,27 @@ class EpochLines(keras.callbacks.ProgbarLogger):
         super().__init__()
         self._wanted = verbose
         self._first = 0
+        # The epochs that began in this process. A checkpoint keeps numbers, and would keep a bool.
+        self._begun: set[int] = set()
 
     def set_params(self, params: dict[str, Any]) -> None:
         super().set_params({**params, "verbose": self._wanted})
 
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        self._begun.clear()
+        self._maybe_init_progbar()  # The time of a resumed epoch counts from here.
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
         self._first = self._iterations()
+        self._begun.add(epoch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._maybe_init_progbar()  # A resumed epoch did not begin in this process.
+        if epoch not in self._begun:  # A resumed epoch began in another process.
+            shown = vars(self)["progbar"]
+            super().on_epoch_begin(epoch, logs)
+            self.progbar = shown
         self.seen = max(self._iterations() - self._first, 1)
         super().on_epoch_end(epoch, logs)
 

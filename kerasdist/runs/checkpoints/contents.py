@@ -52,7 +52,9 @@ def encoded(value: Any) -> Any:
         return [encoded(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: repr(value)}
-    if isinstance(value, np.ndarray):  # A metric with a number for each class.
+    is_scalar = isinstance(value, np.generic) and not isinstance(value, (float, str))
+    # A metric with a number for each class, or a number that a callback added to the logs.
+    if isinstance(value, np.ndarray) or is_scalar:
         return {_ARRAY: [value.dtype.name, encoded(value.tolist())]}
     return value
 
@@ -64,6 +66,6 @@ def decoded(value: Any) -> Any:
             return float(value[_FLOAT])
         if set(value) == {_ARRAY}:
             dtype, items = value[_ARRAY]
-            return np.asarray(decoded(items), dtype)
+            return np.asarray(decoded(items), dtype)[()]
         return {key: decoded(item) for key, item in value.items()}
     return [decoded(item) for item in value] if isinstance(value, list) else value

@@ -6,19 +6,36 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import OtherRunError
 from kerasdist.runs import provenance
+
+# Of the fingerprints of `kerasdist.runs.identity`.
+_HASHES = {"data_hash", "first_batch_hash"}
 
 
 def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
     """Raises an error if the model, the data or the settings differ from the checkpoint's."""
-    different = _differences(saved, now, sorted({*saved, *now}))
+    different = _without_hashes(saved, now)
     if different:
-        raise KerasdistError(
+        raise OtherRunError(
             f"The run cannot continue from {path}, because it was saved with other settings: "
             f"{'; '.join(different)}. Expected the same model, data and settings. Restore them, or "
-            "start a new run with another `run_dir` (or, on the command line, `--no-resume`)."
+            "start a new run with another `run_dir` (or, on the command line, `--no-resume`).",
+            differences=tuple(different),
         )
+
+
+def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The differences of two fingerprints. Nobody can read their hashes."""
+    names = {name for name in {*saved, *now} if saved.get(name) != now.get(name)}
+    found = ["the data differ"] if names & _HASHES else []
+    names -= _HASHES
+    kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]
+    if "model" in names and kinds[0] == kinds[1]:
+        names.remove("model")
+        found.append("the layers of the model differ")
+    plain = [{**each, "model": kind} for each, kind in zip((saved, now), kinds, strict=True)]
+    return found + _differences(plain[0], plain[1], sorted(names))
 
 
 def bits_warning(

@@ -13,6 +13,7 @@ import numpy as np
 from kerasdist.engine.engine import Engine
 from kerasdist.models import pure
 from kerasdist.runs.atomic import write_text
+from kerasdist.runs.metrics_log import NOT_METRICS
 from kerasdist.training.epochs import early_stop
 
 # What Keras's own callbacks remember between epochs. Other attributes are settings.
@@ -49,6 +50,19 @@ _WRITERS = (
     keras.callbacks.TensorBoard,
 )
 
+
+# What metrics.jsonl and result.json say besides metrics. A callback's value does not replace it.
+_OF_LOGS = (NOT_METRICS - {"learning_rate"}) | {
+    "event",
+    "status",
+    "steps",
+    "epochs",
+    "examples_seen",
+    "devices",
+    "stopped",
+    "saved",
+    "weights_sha256",
+}
 
 # What a callback sets on the model to stop `fit`, `evaluate` or `predict`.
 _STOPS = ("stop_training", "stop_evaluating", "stop_predicting")
@@ -132,6 +146,24 @@ class Hooks:
             stops = self._engine.placement.of_all(*own).max(axis=0)
             for name, stop in zip(_STOPS, stops.tolist(), strict=True):
                 setattr(model, name, bool(stop))
+
+    def end_epoch(self, epoch: int, logs: dict[str, Any]) -> dict[str, Any]:
+        """Calls `on_epoch_end`. Returns `logs` with the numbers that callbacks added to it.
+
+        Keras gives them a dict of their own. The history is the last one to see it.
+        """
+        history = self.history.history
+        before = {name: len(values) for name, values in history.items()}
+        self.call("on_epoch_end", epoch, dict(logs))
+        added = {
+            name: float(values[-1])
+            for name, values in history.items()
+            if len(values) > before.get(name, 0)
+            and name not in logs
+            and name not in _OF_LOGS
+            and isinstance(values[-1], (int, float, np.number))
+        }
+        return {**logs, **added}
 
     def batch(self, hook: str, index: int, logs: dict[str, Any] | None = None) -> None:
         """Calls a batch hook if some callback uses it."""

@@ -17,6 +17,7 @@ from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.plan import Plan, Position
 from kerasdist.training.epochs.signals import Interrupts, raise_for
 from kerasdist.training.epochs.validation import metric_results, reset_metrics
+from kerasdist.training.progress import listener
 from kerasdist.training.progress.watch import Watch
 from kerasdist.training.run import Run
 from kerasdist.training.stages import TakenOver
@@ -102,15 +103,17 @@ class Loop:
         return logs
 
     def end_epoch(self, logs: dict[str, Any], *, can_be_best: bool = True) -> None:
-        """Logs an epoch, keeps the best model, calls the callbacks, saves."""
+        """Keeps the best model, calls the callbacks, logs the epoch, saves."""
         at = self.at
         at.logs = logs
-        epochs = None if self._plan.steps else self._plan.epochs
-        self._watch.epoch(at.step, at.epoch, epochs, logs, at.learning_rate)
         # The loss of an epoch without steps is 0: it would be the best.
         if at.in_epoch and can_be_best and not_finite.has_loss(logs):
             self._run.keep_best(self._engine, logs, epoch=at.epoch + 1, step=at.step)
-        self._hooks.call("on_epoch_end", at.epoch, dict(logs))
+        epochs = None if self._plan.steps else self._plan.epochs
+        try:
+            at.logs = self._hooks.end_epoch(at.epoch, logs)
+        finally:  # An epoch is logged also if a callback fails.
+            self._watch.epoch(at.step, at.epoch, epochs, at.logs, at.learning_rate)
         at.epoch += 1
         at.in_epoch = 0
         self._watch.tell_placement()
@@ -243,22 +246,8 @@ class Loop:
         is_short |= self._ran_out and not self._plan.is_done(self.at.epoch + 1, self.at.step)
         if is_short and self._is_chief and not self._has_told_end:
             self._has_told_end = True  # Once: it is the same in every epoch.
-            self._watch.reporter.warn(self._end_of_data(wanted))
+            self._watch.reporter.warn(self.at.end_of_data(wanted, ran_out=self._ran_out))
         return True
-
-    def _end_of_data(self, wanted: int | None) -> str:
-        of = "" if wanted is None else f" of its {wanted}"
-        text = f"the data ended after {self.at.in_epoch}{of} steps of epoch {self.at.epoch + 1}. "
-        if self._ran_out:
-            return text + (
-                "It is a generator, which cannot be read again, so the training ends here. (Keras "
-                "would continue with the generator's first two batches.) Ask for fewer steps, or "
-                "pass the generator function itself."
-            )
-        return text + (
-            "The epoch ends there and the next one starts the data again, as in Keras. Give "
-            "`steps_per_epoch` that divides the number of batches, or repeat the data."
-        )
 
     def _continue_from(self, saved: Checkpoint) -> None:
         self._engine.state.restore(saved.arrays)
@@ -311,7 +300,8 @@ class Loop:
             self._signal = self.signals.received
         if self._signal is not None:
             self._run.save_last(self._engine, self._snapshot)
-            self._watch.reporter.say(f"saved after step {self.at.step}; the same command continues")
+            saved = f"saved after step {self.at.step}; the same command continues"
+            listener.say(self._watch.reporter, saved)
             self._engine.placement.wait()  # The other workers leave once the chief has saved.
             raise_for(self._signal)
         # A checkpoint at an epoch's last step waits for the epoch's end: what validation and

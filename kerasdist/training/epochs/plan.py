@@ -150,3 +150,18 @@ class Position:
             self.left_out = 0
             # As the caller gave it: 0.001, not the 17 digits of the nearest float32.
             self.learning_rate = float(f"{learning_rate:.7g}")
+
+    def end_of_data(self, wanted: int | None, *, ran_out: bool) -> str:
+        """What is said of an epoch that ends before its `wanted` steps."""
+        of = "" if wanted is None else f" of its {wanted}"
+        text = f"the data ended after {self.in_epoch}{of} steps of epoch {self.epoch + 1}. "
+        if ran_out:
+            return text + (
+                "It is a generator, which cannot be read again, so the training ends here. (Keras "
+                "would continue with the generator's first two batches.) Ask for fewer steps, or "
+                "pass the generator function itself."
+            )
+        return text + (
+            "The epoch ends there and the next one starts the data again, as in Keras. Give "
+            "`steps_per_epoch` that divides the number of batches, or repeat the data."
+        )

@@ -85,8 +85,9 @@ def with_hints(function: Callable[P, R]) -> Callable[P, R]:
         _check_call(title, parameters, args, kwargs)
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - it is raised again
-            raise error.with_traceback(shortened(error))  # noqa: B904
+        except Exception as error:
+            error.__traceback__ = shortened(error)
+            raise  # Without a value: Python adds no frame for this line.
 
     return checked
 

@@ -29,17 +29,18 @@ def shortened(error: Exception) -> TracebackType | None:
     """
     if not keras.config.is_traceback_filtering_enabled():
         return error.__traceback__
-    own = _of_caller(error.__traceback__)
+    own = of_caller(error.__traceback__)
     if own is None and not isinstance(error, KerasdistError):
         return error.__traceback__
     cause = error.__cause__
     while cause is not None:
-        cause.__traceback__ = _of_caller(cause.__traceback__)
+        cause.__traceback__ = of_caller(cause.__traceback__)
         cause = cause.__cause__
     return own
 
 
-def _of_caller(found: TracebackType | None) -> TracebackType | None:
+def of_caller(found: TracebackType | None) -> TracebackType | None:
+    """The frames of the caller's code only; None if there are none."""
     frames = []
     while found is not None:
         file = found.tb_frame.f_code.co_filename

@@ -1,6 +1,7 @@
 """Keras callbacks through `kerasdist.fit` do what they document, on one device and two."""
 
 import csv
+import json
 
 import keras
 import numpy as np
@@ -428,3 +429,33 @@ def test_mlflows_callback_logs_what_the_history_has(tmp_path, monkeypatch):
         )
     logged = mlflow.MlflowClient().get_metric_history(run.info.run_id, "val_loss")
     assert [metric.value for metric in logged] == history.history["val_loss"]
+
+
+class Adding(keras.callbacks.Callback):
+    """Adds values to the logs of an epoch, as Keras's own callbacks do."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs.update(mine=np.float32(42.5), steps=7, kind="text", words="no number")
+
+
+@pytest.mark.parametrize("progress", ["lines", "json"])
+def test_what_callbacks_add_to_the_logs_is_shown_and_kept(progress, tmp_path, capsys):
+    def given():
+        return [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2), Adding()]
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    run = tmp_path / "run"
+    options = {"epochs": 2, "callbacks": given(), "run_dir": run, "progress": progress}
+    history = kerasdist.fit(model, np.ones((8, 1)), np.ones((8, 1)), **options).history
+    assert history["learning_rate"] == [0.25, 0.125]
+    assert history["words"] == ["no number"] * 2
+    shown = capsys.readouterr().out
+    expected = ("learning_rate = 0.25, mine = 42.5", '"learning_rate": 0.25, "mine": 42.5')
+    assert expected[progress == "json"] in shown
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    assert [(e["learning_rate"], e["mine"]) for e in epochs] == [(0.25, 42.5), (0.125, 42.5)]
+    result = json.loads((run / "result.json").read_text())
+    assert (result["mine"], result["steps"]) == (42.5, 2)
+    assert "words" not in result
