@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,7 @@ def misplaced(given: ScriptArguments) -> str | None:
         text = given.script.read_text(errors="replace")
     except OSError:
         return None
-    for word, following in zip(given.arguments, [*given.arguments[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*given.arguments, ""]):
         name = word.partition("=")[0].removeprefix("--").replace("-", "_")
         if not word.startswith("--") or name not in SCRIPT_OPTIONS:
             continue
