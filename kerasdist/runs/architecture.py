@@ -32,7 +32,7 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
         {'shape': [None, 3], 'dtype': 'float32'}
     """
     try:
-        layers = json.loads(model.to_json())
+        layers = compilation.complete(json.loads(model.to_json()), model)
     except Exception:  # noqa: BLE001 - a class without `get_config`: only its code can make it
         layers = None
     return {

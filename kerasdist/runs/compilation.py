@@ -32,6 +32,24 @@ def own_functions(model: keras.Model) -> list[str]:
     return sorted({f.__name__ for f in functions if not f.__module__.startswith("keras.")})
 
 
+def complete(layers: Any, model: keras.Model) -> Any:
+    """A model's description, with the settings of losses and metrics that Keras leaves out."""
+    if isinstance(layers, dict) and isinstance(layers.get(COMPILED), dict):
+        _complete(layers[COMPILED], pure.compile_arguments(model))
+    return layers
+
+
+def _complete(saved: Any, given: Any) -> None:
+    if isinstance(saved, dict) and isinstance(given, dict):
+        for key in saved.keys() & given.keys():
+            _complete(saved[key], given[key])
+    elif isinstance(saved, list) and isinstance(given, (list, tuple)):
+        for one, other in zip(saved, given, strict=False):
+            _complete(one, other)
+    elif isinstance(saved, dict) and isinstance(saved.get("config"), dict):
+        saved["config"] |= pure.forgotten_arguments(given)
+
+
 def split(layers: Any) -> tuple[Any, dict[str, Any] | None]:
     """A model's description without how it was compiled, and that. Models in it lose theirs."""
     if not isinstance(layers, dict):

@@ -243,6 +243,25 @@ def test_a_run_predicts_without_its_loss(loss, metrics, missing, tmp_path):
     assert "custom_object_scope" in str(error.value)
 
 
+HUBER = keras.losses.Huber(delta=0.01)
+
+
+@pytest.mark.parametrize("loss", [HUBER, [HUBER], {"line": HUBER}])
+def test_settings_of_a_loss_that_keras_does_not_save_are_kept(loss, tmp_path):
+    """Keras 3.15 saves a `Huber` without its `delta`."""
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Dense(1, name="line")(inputs)
+    model = keras.Model(inputs, {"line": outputs} if isinstance(loss, dict) else outputs)
+    cosine = keras.metrics.CosineSimilarity(axis=0)
+    model.compile("sgd", loss, metrics=[cosine])
+    targets = {"line": LINE} if isinstance(loss, dict) else LINE
+    kerasdist.fit(model, X, targets, verbose=0, run_dir=tmp_path / "run")
+    expected = model.evaluate(X, targets, return_dict=True, verbose=0)
+    found = kerasdist.evaluate(tmp_path / "run", X, targets)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert expected["loss"] < 0.1
+
+
 @pytest.mark.parametrize("loss", [squared, huber, OwnLoss()])
 def test_a_loss_that_is_known_is_used(loss, tmp_path):
     model = train_line(tmp_path / "run", loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import Any
 
@@ -53,10 +54,25 @@ def compilation(model: keras.Model) -> tuple[Any, Any]:
     return model._compile_loss, model.optimizer
 
 
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """What `compile` was given."""
+    known = getattr(model, "_compile_config", None) if model.compiled else None
+    return {} if known is None else dict(known.config)
+
+
+def forgotten_arguments(thing: Any) -> dict[str, Any]:
+    """The arguments of a loss or metric that its `get_config` leaves out (`delta` of Keras 3.15's
+    `Huber`)."""
+    given = getattr(thing, "_fn_kwargs", None)
+    if not given:
+        return {}
+    saved, accepted = thing.get_config(), inspect.signature(type(thing)).parameters
+    return {k: v for k, v in given.items() if k not in saved and k in accepted}
+
+
 def compiled_functions(model: keras.Model) -> list[Any]:
     """The functions that `compile` was given as losses and metrics, also those within wrappers."""
-    known = getattr(model, "_compile_config", None) if model.compiled else None
-    given = [] if known is None else keras.tree.flatten(dict(known.config))
+    given = keras.tree.flatten(compile_arguments(model))
     inner = [getattr(item, name, None) for item in given for name in ("fn", "_fn")]
     return [item for item in (*given, *inner) if isinstance(item, types.FunctionType)]
 

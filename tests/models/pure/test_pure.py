@@ -252,6 +252,15 @@ def test_functions_in_compile_are_found():
     assert pure.compiled_functions(keras.Sequential()) == []
 
 
+def test_arguments_that_keras_does_not_save():
+    assert pure.forgotten_arguments(keras.losses.Huber(delta=2.0)) == {"delta": 2.0}
+    assert pure.forgotten_arguments(keras.losses.MeanSquaredError()) == {}
+    assert pure.forgotten_arguments(keras.metrics.CosineSimilarity(axis=0)) == {"axis": 0}
+    assert pure.forgotten_arguments("mse") == pure.forgotten_arguments(None) == {}
+    assert pure.compile_arguments(dense(loss="mse"))["loss"] == "mse"
+    assert pure.compile_arguments(keras.Sequential()) == {}
+
+
 def test_evaluate_returns_its_values_in_the_order_of_metrics():
     model = dense(metrics=["mae", "accuracy"])
     x, y = example().x, example().y
