@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import tensorflow as tf
 
 import kerasdist.optimizers  # noqa: F401 - registers kerasdist's classes with Keras
 from kerasdist.errors import KerasdistError, first_line
+from kerasdist.models import pure
 from kerasdist.models.foreign_code import first_foreign
 from kerasdist.runs import compilation
 
 OWN_FUNCTIONS = "own_functions"
+MISTAKEN = "mistaken_functions"
 
 
 def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
@@ -40,7 +43,26 @@ def describe(model: keras.Model, spec: Any) -> dict[str, Any]:
         "data": _plain(spec),
         "model": layers,
         OWN_FUNCTIONS: compilation.own_functions(model),
+        MISTAKEN: _mistaken(model),
     }
+
+
+def _mistaken(model: keras.Model) -> list[str]:
+    """Names of custom functions in layers that Keras would take for its activations.
+
+    It saves an activation as its name, also one that is not Keras's (Keras 3.15).
+    """
+    values = [value for layer in pure.all_layers(model) for value in vars(layer).values()]
+    functions = [value for value in values if isinstance(value, types.FunctionType)]
+    return sorted(
+        {
+            function.__name__
+            for function in functions
+            if not function.__module__.startswith("keras.")
+            and hasattr(keras.activations, function.__name__)
+            and keras.saving.get_registered_name(function) == function.__name__
+        }
+    )
 
 
 def read_spec(path: Path) -> Any:
@@ -62,12 +84,14 @@ def rebuild(path: Path) -> tuple[keras.Model, str | None]:
     kind, layers = content.get("class_name"), content.get("model")
     layers, compiled = compilation.split(layers)
     foreign = "the class " + repr(kind) if layers is None else _unregistered(layers)
+    if foreign is None and content.get(MISTAKEN):
+        foreign = f"the function {content[MISTAKEN][0]!r}, which has the name of one of Keras's"
     if foreign is not None:
         raise KerasdistError(
             f"The model of the run {str(path.parent)!r} needs {foreign}, and kerasdist runs no "
             "code from a run's folder. Expected Keras's classes, or registered ones. Before "
-            "training, put `@keras.saving.register_keras_serializable()` above the class and give "
-            "it a `get_config`. Or build the model in your code and load the weights with "
+            "training, put `@keras.saving.register_keras_serializable()` above it and give a class "
+            "a `get_config`. Or build the model in your code and load the weights with "
             f"`fit(init_from={str(path.parent)!r})`."
         )
     try:

@@ -382,3 +382,24 @@ def test_the_commit_is_that_of_the_repository(tmp_path, monkeypatch):
     found = provenance.describe([], tmp_path)["git"]
     assert len(found["commit"]) == 40
     assert found["changed"] is False
+
+
+def relu(x):
+    """Not Keras's."""
+    return keras.ops.maximum(x, -100.0)
+
+
+def test_an_activation_with_the_name_of_keras_s_is_not_taken_for_it(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, activation=relu)])
+    model.compile("sgd", "mse")
+    kerasdist.fit(model, X, LINE, verbose=0, run_dir=tmp_path / "run")
+    with pytest.raises(kerasdist.KerasdistError, match="function 'relu', which has the name of"):
+        kerasdist.predict(tmp_path / "run", X)
+
+
+def test_a_registered_activation_is_found(tmp_path):
+    own = keras.saving.register_keras_serializable("tests")(relu)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, activation=own)])
+    model.compile("sgd", "mse")
+    kerasdist.fit(model, X, LINE, verbose=0, run_dir=tmp_path / "run")
+    np.testing.assert_array_equal(kerasdist.predict(tmp_path / "run", X), model(X))
