@@ -83,5 +83,8 @@ def test_a_resumed_epoch_has_its_line(capsys):
     lines = pure.EpochLines(2)
     lines.set_model(make())
     lines.set_params({"verbose": 0, "epochs": 2, "steps": None})
+    lines.on_train_begin()
     lines.on_epoch_end(1, {"loss": 0.25})
-    assert capsys.readouterr().out.endswith("loss: 0.2500\n")
+    shown = capsys.readouterr().out
+    assert shown.startswith("Epoch 2/2\n")
+    assert shown.endswith("loss: 0.2500\n")
