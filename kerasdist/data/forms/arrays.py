@@ -83,6 +83,7 @@ class ArrayStream(TensorStream):
             indices = tf.constant(self._order(epoch)) if self._shuffle else None
         n, size = self.num_examples, self.batch_size
 
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def batch(i: tf.Tensor) -> Batch:
             first, end = i * size, tf.minimum((i + 1) * size, n)
             own = (first, end) if self._share is None else own_rows(self._share, first, end)
