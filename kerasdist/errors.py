@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Lines that Keras and TensorFlow put around the message of a layer, and of a compiled function.
 _GRAPH = "Graph execution error"
@@ -134,6 +134,15 @@ def warn(text: str) -> None:
 def _is_inside(module: str) -> bool:
     """Whether a frame is kerasdist's, or that of a cached property of it."""
     return module.partition(".")[0] in ("kerasdist", "functools")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors that an error was raised from, each once: they may form a circle."""
+    seen, cause = {id(error)}, error.__cause__
+    while cause is not None and id(cause) not in seen:
+        yield cause
+        seen.add(id(cause))
+        cause = cause.__cause__
 
 
 def first_line(error: BaseException) -> str:

@@ -77,6 +77,12 @@ def test_the_number_of_a_gpu_is_the_users(monkeypatch):
     assert str(out_of_memory.found(error, TWO)).startswith("GPU:5 is out of memory")
 
 
+def test_errors_may_be_the_cause_of_each_other():
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert out_of_memory.found(one, {"/device:CPU:0": "CPU:0"}) is None
+
+
 def test_a_cpu_is_not_looked_up_in_nvidia_smi():
     error = exhausted(f"OOM when allocating tensor with shape[9] and type float on {PLACE}CPU:0 b")
     assert "nvidia-smi" not in str(out_of_memory.found(error, {"CPU:0": "CPU:0"}))

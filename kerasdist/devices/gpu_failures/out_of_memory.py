@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from kerasdist.devices import private_tensorflow, visible_gpus
-from kerasdist.errors import OutOfMemoryError
+from kerasdist.errors import OutOfMemoryError, causes
 
 # What TensorFlow and XLA say if a device has no memory left (TF 2.21). They use
 # ResourceExhaustedError for other things, too, such as messages that are too long to send.
@@ -48,7 +48,8 @@ def found(
         devices: The user's name of each device of this process, by its name in TensorFlow.
         usage: The memory of a device. The default asks TensorFlow.
     """
-    for each in _chain(error):
+    # Not `__context__`: the caller may be handling an earlier error of another training.
+    for each in (error, *causes(error)):
         if isinstance(each, tf.errors.CancelledError):
             return _cancelled(devices, usage or _usage)
         if isinstance(each, tf.errors.OpError) and _WORDS.search(str(each)):
@@ -81,13 +82,6 @@ def _cancelled(devices: Mapping[str, str], usage: Usage) -> OutOfMemoryError | N
 def _usage(name: str) -> tuple[int, int]:
     peak = tf.config.experimental.get_memory_info(name)["peak"]
     return peak, private_tensorflow.memory_limits().get(name, 0)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    # Not `__context__`: the caller may be handling an earlier error of another training.
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _told(device: str, what: str, evidence: str = "") -> OutOfMemoryError:

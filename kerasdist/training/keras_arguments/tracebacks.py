@@ -12,7 +12,7 @@ from types import TracebackType
 import keras
 import tensorflow as tf
 
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, causes
 
 _PACKAGES = tuple(
     os.path.join(os.path.dirname(os.path.abspath(file)), "")
@@ -32,10 +32,8 @@ def shortened(error: Exception) -> TracebackType | None:
     own = of_caller(error.__traceback__)
     if own is None and not isinstance(error, KerasdistError):
         return error.__traceback__
-    cause = error.__cause__
-    while cause is not None:
+    for cause in causes(error):
         cause.__traceback__ = of_caller(cause.__traceback__)
-        cause = cause.__cause__
     return own
 
 
