@@ -16,6 +16,9 @@ from kerasdist.models import pure
 # Of larger arrays only the first and last rows are hashed, so that a start is not delayed.
 _WHOLE_BYTES = 256 * 2**20
 _ROWS = 256
+# The rate may be changed by callbacks, and is the checkpoint's.
+_NO_SETTINGS = {"learning_rate", "name"}
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def of_model(model: keras.Model) -> dict[str, str]:
@@ -28,6 +31,46 @@ def of_model(model: keras.Model) -> dict[str, str]:
     plain = "\n".join(without_numbers(text) for text in described) + "\n" + "\n".join(slots)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     return {"model": f"{type(model).__name__} {digest}", "optimizer": optimizer}
+
+
+def of_compilation(model: keras.Model) -> dict[str, Any]:
+    """What the model was compiled with: loss, metrics, and the optimizer's settings but its rate.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        >>> model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
+        >>> found = of_compilation(model)
+        >>> found["loss"], found["metrics"], found["optimizer_settings"]["momentum"]
+        ("'mse'", "['mae']", 0.9)
+    """
+    given = pure.compile_arguments(model)
+    found: dict[str, Any] = {name: _named(given.get(name)) for name in ("loss", "metrics")}
+    if model.optimizer is not None:
+        settings = model.optimizer.get_config()
+        plain = {k: v for k, v in settings.items() if isinstance(v, _PLAIN)}
+        found["optimizer_settings"] = {k: v for k, v in plain.items() if k not in _NO_SETTINGS}
+        rate = settings.get("learning_rate")
+        schedule = rate.get("config", {}) if isinstance(rate, dict) else {}
+        # More epochs make a schedule longer.
+        found["schedule"] = {
+            k: v for k, v in schedule.items() if isinstance(v, _PLAIN) and "steps" not in k
+        }
+        if isinstance(rate, float):
+            found["learning_rate"] = rate
+    return found
+
+
+def _named(item: Any) -> str:
+    """Losses or metrics by their names, with their arguments where they have some."""
+    if isinstance(item, dict):
+        return f"{{{', '.join(f'{k!r}: {_named(v)}' for k, v in item.items())}}}"
+    if isinstance(item, (list, tuple)):
+        return f"[{', '.join(map(_named, item))}]"
+    if item is None or isinstance(item, str):
+        return repr(item)
+    forgotten = pure.forgotten_arguments(item)
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(forgotten.items()))
+    return f"{getattr(item, '__name__', type(item).__name__)}" + f"({arguments})" * bool(arguments)
 
 
 def without_numbers(path: str) -> str:

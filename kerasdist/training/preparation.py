@@ -184,6 +184,7 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
     step, stream, jit = options.step, prepared.data.stream, prepared.jit
     return {
         **identity.of_model(prepared.model),
+        **identity.of_compilation(prepared.model),
         **identity.of_data(stream),
         "batch_size": stream.batch_size,
         "seed": prepared.seed,

@@ -11,6 +11,9 @@ from kerasdist.runs import provenance
 
 # Of the fingerprints of `kerasdist.runs.identity`.
 _HASHES = {"data_hash", "first_batch_hash"}
+_SETTINGS = {"optimizer_settings", "schedule"}
+# Runs from before have no such entries.
+_NEWER = {"loss", "metrics", *_SETTINGS}
 
 
 def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
@@ -28,14 +31,40 @@ def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Pat
 def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The differences of two fingerprints. Nobody can read their hashes."""
     names = {name for name in {*saved, *now} if saved.get(name) != now.get(name)}
-    found = ["the data differ"] if names & _HASHES else []
+    names -= {"learning_rate", *(name for name in _NEWER if name not in saved)}
+    settings = []
+    for kind in names & _SETTINGS:
+        names.remove(kind)
+        # Another version of Keras may have more of them.
+        both = saved[kind].keys() & now.get(kind, {}).keys()
+        if "optimizer" not in names:
+            settings += _differences(saved[kind], now.get(kind, {}), sorted(both))
+    # Batches of another size have other hashes.
+    found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES
     kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]
     if "model" in names and kinds[0] == kinds[1]:
         names.remove("model")
-        found.append("the layers of the model differ")
+        if not settings and "optimizer" not in names:  # They have other variables, too.
+            found.append("the layers of the model differ")
     plain = [{**each, "model": kind} for each, kind in zip((saved, now), kinds, strict=True)]
-    return found + _differences(plain[0], plain[1], sorted(names))
+    settings = [f"the optimizer's {text}" for text in settings]
+    return found + settings + _differences(plain[0], plain[1], sorted(names))
+
+
+def rate_warning(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """A warning if the model has another learning rate than when the run began.
+
+    That is no difference: a callback may have changed it, and the checkpoint has the newest one.
+    """
+    before, rate = saved.get("learning_rate"), now.get("learning_rate")
+    if before is None or rate is None or before == rate:
+        return None
+    return (
+        f"the model's learning rate was {before:.6g} when the run began, and is {rate:.6g} now. "
+        "The run continues with the rate of its checkpoint. Set another one in a callback, or start "
+        "a new run with `init_from`"
+    )
 
 
 def bits_warning(

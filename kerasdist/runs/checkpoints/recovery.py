@@ -117,7 +117,11 @@ class Recovery:
                 )
             return None
         meta = dict(found.meta)
-        differences.refuse_other_run(meta.pop("identity"), self._identity, found.path)
+        identity = meta.pop("identity")
+        differences.refuse_other_run(identity, self._identity, found.path)
+        rate = differences.rate_warning(identity, self._identity)
+        if rate is not None:
+            self._warn(rate)
         is_deterministic = bool(self._identity.get("deterministic"))
         made_with = meta.pop("made_with", {})
         warning = differences.bits_warning(
