@@ -62,8 +62,8 @@ def rate_warning(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
         return None
     return (
         f"the model's learning rate was {before:.6g} when the run began, and is {rate:.6g} now. "
-        "The run continues with the rate of its checkpoint. Set another one in a callback, or start "
-        "a new run with `init_from`"
+        "The run continues with the rate of its checkpoint. Set another one in a callback, or "
+        "start a new run with `init_from`"
     )
 
 
