@@ -194,6 +194,26 @@ def test_bad_files_are_named_before_the_training(command, tmp_path):
         if e["event"] == "data"
     )
     assert event["found"] == "images of 3 classes: bar 6, disc 5, ring 6"
+    # Another folder: the run was trained with --skip-bad, so evaluate leaves them out, too.
+    other = write_images(tmp_path / "other", 6)
+    (other / "bar" / "1.png").write_bytes(b"<html>404")
+    done = command("evaluate", "runs/photos/0001", "--data-dir", other, "--split", "all")
+    assert done.code == 0
+    assert "(all data, 17 examples, final model)" in done.out
+    assert "left out 1 file: bar/1.png is not an image" in done.err
+
+
+def test_evaluate_names_a_bad_file_or_leaves_it_out(command, photos, tmp_path):
+    folder = write_images(tmp_path / "other", 6)
+    (folder / "disc" / "2.png").write_bytes(b"<html>404")
+    argv = ("evaluate", photos / "runs" / "photos" / "0001", "--data-dir", folder, "--split", "all")
+    done = command(*argv)
+    assert done.code == 2
+    assert "1 of 18 files in" in done.err
+    assert "--skip-bad" in done.err
+    done = command(*argv, "--skip-bad")
+    assert done.code == 0
+    assert "left out 1 file: disc/2.png" in done.err
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ EVALUATE_OPTIONS: Options = {
     "data_dir": Option(
         str | None, None, "the folder with the data, if it was moved, or one with other data"
     ),
+    "skip_bad": Option(
+        bool, False, "leave out files and rows that cannot be read, instead of stopping"
+    ),
     "steps": count_option(None, "batches to read; all by default"),
     "tta": Option(
         bool, False, "evaluate again with test-time augmentation, if the recipe has views"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,12 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
     """`kerasdist evaluate`."""
     names = names_of(options)  # First, because building a model fixes the logical CPUs.
     moved = [] if options["data_dir"] is None else ["--data-dir", options["data_dir"]]
+    moved += ["--skip-bad"] * options["skip_bad"]
     job = Job(parse_fit([str(run), *moved], learns_again=False))
     views = extras.views(job.recipe) if options["tta"] else None
     data = _data(job, run, options["split"])
+    if (skipped := extras.description(job.recipe).get("skipped")) and not options["quiet"]:
+        print(f"kerasdist: left out {skipped}", file=sys.stderr)
     with phase("loading the model"):
         model = load(run, options["which"])
     arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
