@@ -155,6 +155,8 @@ def batch_norm_note(model: keras.Model, batch_size: int | None, shards: int) -> 
         # Fewer than 16 make noisy statistics. The loss is then far from that of one device.
         size = batch_size // shards
         rows = f"{'only ' if size < 16 else ''}{size} of a batch's {batch_size} examples"
+        if size == 0:
+            rows = f"a batch's {batch_size} examples leave some of them empty"
     first = f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return (
         f"Note: BatchNormalization ({first}) takes its statistics over each of {shards} shards "

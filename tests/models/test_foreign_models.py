@@ -722,6 +722,7 @@ def normalised(**options):
             "Note: BatchNormalization ('norm') takes its statistics over each of 4 shards (only 2",
         ),
         (2, {}, "over each of 2 shards (only 4 of a batch's 8 examples"),
+        (12, {}, "over each of 12 shards (a batch's 8 examples leave some of them empty"),
         (1, {}, None),
         (4, {"trainable": False}, None),
     ],
