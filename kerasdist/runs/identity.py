@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from typing import Any
 
 import keras
@@ -46,7 +47,7 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
     given = pure.compile_arguments(model)
     found: dict[str, Any] = {name: _named(given.get(name)) for name in ("loss", "metrics")}
     if model.optimizer is not None:
-        settings = model.optimizer.get_config()
+        settings = _settings(model.optimizer)
         plain = {k: v for k, v in settings.items() if isinstance(v, _PLAIN)}
         found["optimizer_settings"] = {k: v for k, v in plain.items() if k not in _NO_SETTINGS}
         rate = settings.get("learning_rate")
@@ -57,6 +58,17 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
         }
         if isinstance(rate, float):
             found["learning_rate"] = rate
+    return found
+
+
+def _settings(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """The optimizer's settings; none if they cannot be told, as with a custom schedule."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # About a rate that is a lambda: nothing is saved here.
+        try:
+            found: dict[str, Any] = optimizer.get_config()
+        except Exception:  # noqa: BLE001 - a custom class without `get_config`
+            return {}
     return found
 
 

@@ -77,3 +77,16 @@ def test_another_batch_size_is_not_other_data(tmp_path):
     with pytest.raises(OtherRunError, match="batch_size was 32 and is 16") as error:
         kerasdist.fit(model, X, Y, batch_size=16, epochs=2, run_dir=tmp_path / "run", verbose=0)
     assert "the data differ" not in str(error.value)
+
+
+class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Without a `get_config`."""
+
+    def __call__(self, step):
+        return 0.01
+
+
+def test_a_schedule_that_cannot_be_described_trains_and_resumes(tmp_path):
+    for epochs in (1, 2):
+        found = fit(tmp_path / "run", epochs, optimizer=keras.optimizers.SGD(OwnSchedule()))
+    assert found.epoch == [0, 1]
