@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from kerasdist.finders import rate_page
 from kerasdist.finders.steps import Steps, steps_of
 from kerasdist.finders.suggestion import Divergence, smooth, suggest
 from kerasdist.models import pure
+from kerasdist.phases.phase import phase
 from kerasdist.runs.atomic import write_text
 from kerasdist.training.epochs import not_finite
 from kerasdist.training.options import PathLike, TrainingOptions
@@ -137,7 +139,8 @@ def _run(steps: Steps, test: RateTest, show: Show | None) -> tuple[list[float], 
     divergence, left_out = Divergence(), 0
     while len(losses) < test.steps:
         steps.leave_out_short_batch()  # The loss of a few examples says little.
-        outcome = steps.run(1)
+        with contextlib.nullcontext() if rates or left_out else phase("compiling the first step"):
+            outcome = steps.run(1)
         if outcome.status == NOT_FINITE:
             left_out += 1
             is_loss_scale = steps.has_loss_scale and left_out <= not_finite.MOST_LEFT_OUT

@@ -64,7 +64,7 @@ def load_weights(
             f"Received `model` of type {type(model).__name__}. Expected a built `keras.Model`. "
             "Build the model first."
         )
-    if not model.built:
+    if not pure.has_weights(model):
         raise KerasdistError(
             f"The model {type(model).__name__!r} is not built: it has no weights yet. Expected a "
             "built model. Call it once on a batch, or use `model.build`."

@@ -88,12 +88,18 @@ def _loaded(run_dir: str | os.PathLike[str], which: str) -> tuple[keras.Model, s
         spec = architecture.read_spec(folder / MODEL)
         if isinstance(model, Model) and missing is None:
             ensure_compiled(model)
-        inspection.build_for_prediction(model, spec)
+        if not _has_parts_alone(model):
+            inspection.build_for_prediction(model, spec)
     if file is None:
         _load_checkpoint(model, folder)
     else:
         load_into(model, folder / file, strict=True)
     return model, missing
+
+
+def _has_parts_alone(model: keras.Model) -> bool:
+    """Whether the model is never called itself, as a usual GAN, and its parts are built."""
+    return not pure.overrides(model, "call") and pure.has_weights(model)
 
 
 def _file_of(folder: Path, which: str) -> str | None:
@@ -121,7 +127,8 @@ def _file_of(folder: Path, which: str) -> str | None:
 def _instead(there: list[str], rank: int, *, is_finished: bool) -> str:
     """What to do without the wanted model: `there` are the others, `rank` is that of a best one."""
     bests = [name for name in there if name.startswith("best")]
-    other = bests[-1] if rank > 1 and bests else there[-1] if there else ""
+    others = [*there, "final"] if is_finished and "final" in there else there
+    other = bests[-1] if rank > 1 and bests else others[-1] if others else ""
     load = f"Load `which={other!r}` (`--which {other}`)" if there else ""
     if is_finished:
         more = ""

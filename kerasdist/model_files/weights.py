@@ -25,7 +25,7 @@ from kerasdist.model_files.stored_arrays import (
     reading,
     shown,
 )
-from kerasdist.models.pure import all_layers
+from kerasdist.models import pure
 
 # A file may also hold the optimizer's state: at most about four times the weights.
 MOST_COPIES = 8
@@ -94,14 +94,14 @@ def load_into(
         loaded 2 of the model's 4 arrays
           not in the file: 'layers/dense_1/vars/0', 'layers/dense_1/vars/1'
     """
-    if not model.built:
+    if not pure.has_weights(model):
         raise KerasdistError(
             f"The model {type(model).__name__!r} is not built: it has no weights yet. Expected a "
             "built model. Call it once on a batch, or use `model.build`."
         )
     # Only Keras's private code knows which array belongs to which variable. So Keras saves the
     # model's weights to a draft, the arrays in the draft are replaced, and Keras loads it again.
-    with _private_folder() as folder:
+    with _private_folder() as folder, pure.as_built(model):
         draft = os.path.join(folder, "draft.weights.h5")
         model.save_weights(draft)
         with h5py.File(draft, "r+") as file:
@@ -115,7 +115,7 @@ def load_into(
 
 def _adapters(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
     """The first matrix of each pair of LoRA. Keras's loading sets both to 0, and 0 never trains."""
-    layers = [layer for layer in all_layers(model) if getattr(layer, "lora_enabled", False)]
+    layers = [layer for layer in pure.all_layers(model) if getattr(layer, "lora_enabled", False)]
     found = [v for layer in layers for v in layer.weights if re.fullmatch(r"lora_\w+_a", v.name)]
     return [(v, v.numpy()) for v in found]
 
@@ -131,6 +131,7 @@ def _replace(
     num_bytes = sum(array.num_bytes for array in wanted.values())
     most_bytes = MOST_COPIES * num_bytes + SLACK_BYTES
     with opened(path, most_bytes, _modules(model)) as (file, found):
+        found = _without_compilation(model, found)
         if inside:
             found = _part(wanted, found)
         # "optimizer": the file's model may have been compiled, even if this one is not.
@@ -147,6 +148,16 @@ def _replace(
                 array = found[name].read().astype(wanted[name].dtype)
             draft[name][...] = array.view(OPAQUE) if array.dtype == BFLOAT16 else array
     return report
+
+
+def _without_compilation(model: keras.Model, found: Mapping[str, Stored]) -> dict[str, Stored]:
+    """A file without what a `compile` of the model's own adds, such as two optimizers of a GAN.
+
+    A rebuilt model is not compiled, so it does not have these attributes.
+    """
+    if model.compiled or not pure.overrides(model, "compile"):
+        return dict(found)
+    return {name: a for name, a in found.items() if hasattr(model, name.split("/")[0])}
 
 
 def _part(wanted: Mapping[str, Stored], found: Mapping[str, Stored]) -> dict[str, Stored]:
@@ -225,10 +236,10 @@ def _nothing_fits(
 def _layer_that_fits(model: keras.Model, code: str, found: Mapping[str, Stored]) -> str | None:
     """Code for the layer that has all its arrays in a file, if a layer is a model of its own."""
     for layer in model.layers:
-        if not (isinstance(layer, keras.Model) and layer.built and layer.weights):
+        if not (isinstance(layer, keras.Model) and layer.weights and pure.has_weights(layer)):
             continue
         own = f"{code}.get_layer({layer.name!r})"
-        with _private_folder() as folder:
+        with _private_folder() as folder, pure.as_built(layer):
             draft = os.path.join(folder, "layer.weights.h5")
             layer.save_weights(draft)
             with h5py.File(draft, "r") as file:
@@ -245,7 +256,7 @@ def _layer_that_fits(model: keras.Model, code: str, found: Mapping[str, Stored])
 def _modules(model: keras.Model) -> set[str]:
     """The top-level modules of the model's classes: a file of such a model may name them, too."""
     compiled = [getattr(model, name, None) for name in ("optimizer", "loss")]
-    parts = [*all_layers(model), *compiled, *model.metrics]
+    parts = [*pure.all_layers(model), *compiled, *model.metrics]
     kinds = [part if callable(part) and hasattr(part, "__name__") else type(part) for part in parts]
     return {"__main__", *(str(kind.__module__).split(".")[0] for kind in kinds)} - {"builtins"}
 
@@ -257,7 +268,7 @@ def _optimizer_attributes(model: keras.Model) -> set[str]:
     """
     return {
         name
-        for layer in all_layers(model)
+        for layer in pure.all_layers(model)
         for name, value in vars(layer).items()
         if isinstance(value, keras.optimizers.Optimizer)
     }

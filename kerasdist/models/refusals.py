@@ -109,10 +109,19 @@ def stateful_reason(model: keras.Model) -> str:
     return ""
 
 
-def whole_batch_note(model: keras.Model, reason: str, titles: Sequence[str]) -> str:
+def whole_batch_reason(error: KerasdistError) -> str:
+    """The first sentence of an InexactLossError or InexactStateError, as a reason."""
+    text = str(error).split(": ")[0].removesuffix(".")
+    return text[0].lower() + text[1:]
+
+
+def whole_batch_note(
+    model: keras.Model, reason: str, titles: Sequence[str], *, tests: bool = False
+) -> str:
     """What is said if a model cannot be computed on parts of a batch."""
+    does = "is evaluated" if tests else "trains"
     return (
-        f"Note: {type(model).__name__!r} trains on one device ({titles[0]}), with whole batches: "
+        f"Note: {type(model).__name__!r} {does} on one device ({titles[0]}), with whole batches: "
         f"{reason}. The result is that of one device. See docs/model-contract.md."
     )
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import keras
 
-from kerasdist.runs.identity import without_numbers
+from kerasdist.models import pure
+from kerasdist.runs import identity
+from kerasdist.runs.checkpoints.differences import of_layers
 from kerasdist.runs.trained_model import weights_sha256
 
 # Arguments of `fit` that are told by their value.
@@ -27,6 +29,8 @@ _PLAIN = (
     "validation_batch_size",
     "validation_freq",
 )
+# What is told of a model that is built.
+_LAYERS = ("layer_settings", "layers")
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,11 @@ class Record:
             "callbacks": [type(c).__name__ for c in keras.tree.flatten(callbacks or [])],
             "optimizer": _config(getattr(model, "optimizer", None)),
             "loss": _config(getattr(model, "loss", None)),
-            **({"layers": _layers(model)} if model.built else {}),
+            **(_of_built(model) if pure.has_weights(model) else {}),
         }
         plain = json.loads(_without_addresses(json.dumps(settings, default=str)))
-        return cls(plain, weights_sha256(model) if model.built and model.weights else None)
+        has_weights = model.weights and pure.has_weights(model)
+        return cls(plain, weights_sha256(model) if has_weights else None)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
@@ -74,29 +79,37 @@ def differences(earlier: Record, now: Record, *, may_add_epochs: bool) -> list[s
         >>> differences(earlier, now, may_add_epochs=True)
         ['epochs was 2 and is 1']
     """
-    found = []
+    found = _other_layers(earlier.settings, now.settings)
     for name in sorted({*earlier.settings, *now.settings}):
         was: Any = earlier.settings.get(name)
         is_now: Any = now.settings.get(name)
-        if was == is_now or (name == "epochs" and may_add_epochs and is_now > was):
+        if was == is_now or name in _LAYERS:
             continue
-        if name == "layers":
-            found += _other_layers(was, is_now)
+        if name == "epochs" and may_add_epochs and is_now > was:
             continue
         found += _told(name, was, is_now)
     return found
 
 
+def _of_built(model: keras.Model) -> dict[str, Any]:
+    return dict(zip(_LAYERS, (identity.of_layers(model), _layers(model)), strict=True))
+
+
 def _layers(model: keras.Model) -> list[str]:
     """The weights with their shapes. Keras numbers the layers of a whole process."""
-    return [f"{without_numbers(v.path)} {tuple(v.shape)}" for v in model.weights]
+    return [f"{identity.without_numbers(v.path)} {tuple(v.shape)}" for v in model.weights]
 
 
-def _other_layers(was: list[str] | None, is_now: list[str] | None) -> list[str]:
-    """The first layer that differs. Older versions noted none."""
-    if was is None or is_now is None:
+def _other_layers(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The layers that differ, or the first weight. Older versions noted none."""
+    settings: Any
+    weights: Any
+    settings, weights = ((earlier.get(name), now.get(name)) for name in _LAYERS)
+    if all(settings) and (found := of_layers(*settings)):
+        return found
+    if not all(weights) or weights[0] == weights[1]:
         return []
-    pairs = zip_longest(was, is_now, fillvalue="none")
+    pairs = zip_longest(*weights, fillvalue="none")
     first, second = next((a, b) for a, b in pairs if a != b)
     return [f"the layers of the model differ: the weight {first} is now {second}"]
 

@@ -97,7 +97,7 @@ class Program:
 
     def _batches(self) -> SingleBatches:
         notes.tell_devices(self)
-        return SingleBatches(self.options, self.place())
+        return SingleBatches(self.options, self.place(), functools.partial(notes.pass_on, self))
 
     def place(self) -> Placement:
         """The devices. Finding them again for each batch would take too long."""

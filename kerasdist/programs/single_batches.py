@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,8 +84,10 @@ def single_batch(given: Mapping[str, Any]) -> Any | None:
 class SingleBatches:
     """Runs single batches of any model with the options of one program."""
 
-    def __init__(self, options: ProgramOptions, placement: Placement):
+    def __init__(self, options: ProgramOptions, placement: Placement, note: Callable[[str], None]):
         self._options, self._placement = options, placement
+        # Says something of a model, such as that it is computed on one device.
+        self._note = note
 
     def train(self, model: keras.Model, batch: Any) -> dict[str, Any]:
         """One training step. Returns the loss and the metrics of the batch."""
@@ -190,13 +192,14 @@ class SingleBatches:
             findings = inspection.build_for_prediction(model, spec)
         else:
             findings = inspection.inspect(model, spec, to_train=is_training)
-        placement, shards = self._whole(model, findings, shards, is_training=is_training)
+        placement, shards = self._whole(model, findings, shards, kind)
         try:
             found = verdict(model, lambda: batch, findings, shards, training=is_training)
-        except (InexactLossError, InexactStateError):
+        except (InexactLossError, InexactStateError) as error:
             if placement.workers is not None:
                 raise
-            found, placement, shards = Verdict({}), placement.alone(), 1
+            reason = refusals.whole_batch_reason(error)
+            found, placement, shards = Verdict({}), self._alone(model, kind, reason), 1
         engine = Engine(model, placement, self._settings(model, kind, shards, findings, found))
         for_any_size = not (_is_one_row(batch) and _needs_rows(findings))
         if kind == "predict":
@@ -218,12 +221,12 @@ class SingleBatches:
         return self._options.sync_batch_norm or findings.synchronizes
 
     def _whole(
-        self, model: keras.Model, findings: Findings, shards: int, *, is_training: bool
+        self, model: keras.Model, findings: Findings, shards: int, kind: str
     ) -> tuple[Placement, int]:
         """Devices and shards: one of each for a model that must run on whole batches."""
         own = "" if findings.own_step is None else findings.own_step.must_be_whole
         reason = own or refusals.stateful_reason(model)
-        if is_training and not reason and self._synchronizes(findings):
+        if kind == "train" and not reason and self._synchronizes(findings):
             if not self._options.deterministic:
                 return self._placement, self._placement.num_replicas
             reason = "its statistics of whole batches must have the same bits everywhere"
@@ -231,7 +234,14 @@ class SingleBatches:
             return self._placement, shards
         if self._placement.workers is not None:
             refusals.refuse_whole_batch(model, reason)
-        return self._placement.alone(), 1
+        return self._alone(model, kind, reason), 1
+
+    def _alone(self, model: keras.Model, kind: str, reason: str) -> Placement:
+        """One device. What a step costs is another thing then, so it is said."""
+        if kind != "predict":
+            titles = self._placement.titles
+            self._note(refusals.whole_batch_note(model, reason, titles, tests=kind == "test"))
+        return self._placement.alone()
 
     def _settings(
         self,

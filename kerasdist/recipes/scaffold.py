@@ -34,6 +34,8 @@ _EXAMPLES = {
     True: "\n- `example.py`: makes the examples, if there is no `--data-dir`.",
 }
 
+# pytest collects tests of two recipes at once if their files have two names.
+_TEST = {"test_recipe.py": "test_{name}.py"}
 # What a template reads, in words; of the others, files in folders.
 _DATA = {"table": ".csv, .tsv or .parquet file"}
 
@@ -71,7 +73,7 @@ def create(
             "overwritten. Choose another name, or remove the folder."
         )
     contents = {
-        path.name: path.read_text().replace(
+        _TEST.get(path.name, path.name).format(name=folder.name): path.read_text().replace(
             f'register_keras_serializable("{template}")',
             f'register_keras_serializable("{folder.name}")',
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import KerasdistError, RunFailedError, first_line
 from kerasdist.runs import metrics_log, ownership
 from kerasdist.runs.atomic import write_json
-from kerasdist.runs.catalog import is_run, next_run_folder, read_object
+from kerasdist.runs.catalog import is_run, next_run_folder, read_config, read_object
 from kerasdist.runs.file_names import (
     CHECKPOINTS,
     CONFIG,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # The command line checks a run's folder before it loads Kera
     import keras
     import numpy as np
 
+# What may change from one start of a run to the next, and says where it ends.
+_LENGTHS = ("epochs", "steps")
 # A run that has not trained a step holds nothing else.
 _BEFORE_TRAINING = {*DESCRIPTION, LOCK, CHECKPOINTS}
 
@@ -58,9 +61,12 @@ class RunFolder:
         self.steps: int | None = None
         self._made: list[Path] = []
         self._is_new = False
+        self._config = config
         check_usable(path, resume=resume)
         if resume and is_run(self.path):
-            return  # Keep its configuration. The checkpoints know which settings must be the same.
+            # Keep its configuration. The checkpoints know which settings must be the same.
+            # `rewind` notes how long it trains now.
+            return
         self._is_new = True
         # `discard` removes the folders that were made here.
         self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
@@ -112,8 +118,25 @@ class RunFolder:
         metrics_log.append(self.path, fields)
 
     def rewind(self, step: int, epoch: int) -> None:
-        """Removes from metrics.jsonl what a resumed run will log again."""
+        """Removes from metrics.jsonl what a resumed run will log again. Notes its new length."""
+        self._note_length()
         metrics_log.rewind(self.path, step, epoch)
+
+    def _note_length(self) -> None:
+        """Changes the epochs and steps in config.json, so that the run is continued to this end."""
+        saved = read_config(self.path)
+        if self._is_new or saved is None:
+            return
+        new = copy.deepcopy(saved)
+        for group in ("settings", "options"):
+            given = self._config.get(group) or {}
+            lengths = {name: given[name] for name in _LENGTHS if name in given}
+            if group in new:
+                new[group].update(lengths)
+        if new != saved:
+            ownership.ensure(self.path)
+            with _writing(self.path):
+                write_json(self.path / CONFIG, new)
 
     def note_not_finite(self, **fields: Any) -> None:
         """Writes nan.json: the step, the replica, and the batch to look at."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -20,6 +23,10 @@ _ROWS = 256
 # The rate may be changed by callbacks, and is the checkpoint's.
 _NO_SETTINGS = {"learning_rate", "name"}
 _PLAIN = (bool, int, float, str, type(None))
+# They change nothing of a run that is continued: state and initial values are the checkpoint's.
+_NOT_OF_LAYERS = {"name", "trainable", "dtype", "seed", "module", "registered_name", "build_config"}
+# A longer text is not a setting: a Lambda layer writes its code.
+_LONGEST_TEXT = 40
 
 
 def of_model(model: keras.Model) -> dict[str, str]:
@@ -59,6 +66,51 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
         if isinstance(rate, float):
             found["learning_rate"] = rate
     return found
+
+
+def of_layers(model: keras.Model) -> dict[str, dict[str, Any]]:
+    """Settings of Keras's layers that no shape of a weight tells, such as the rate of a Dropout.
+
+    Example:
+        >>> part = keras.Sequential([keras.layers.Dropout(0.2), keras.layers.Flatten()])
+        >>> of_layers(keras.Sequential([part]))["Dropout"]
+        {'rate': 0.2, 'noise_shape': None}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    counts: Counter[str] = Counter()
+    for layer in _visible(model):
+        kind = type(layer).__name__
+        counts[kind] += 1
+        name = kind if counts[kind] == 1 else f"{kind} {counts[kind]}"
+        try:
+            config = layer.get_config()
+        except Exception:  # noqa: BLE001 - it may hold a custom class without `get_config`
+            config = {}
+        found[name] = dict(_flat(config))
+    return found
+
+
+def _visible(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """The layers of Keras itself, in order. What Keras's layers consist of is its own matter."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from _visible(layer)
+        elif type(layer).__module__.startswith("keras."):
+            yield layer
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if name in _NOT_OF_LAYERS or name.endswith("initializer"):
+            continue
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name} ")
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value):
+            yield f"{prefix}{name}", str(list(value))
+        elif isinstance(value, _PLAIN) and not (
+            isinstance(value, str) and (len(value) > _LONGEST_TEXT or os.sep in value)
+        ):
+            yield f"{prefix}{name}", value
 
 
 def _settings(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:

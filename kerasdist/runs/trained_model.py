@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import zipfile
@@ -33,18 +34,18 @@ def save_model(model: keras.Model, path: Path) -> str:
     Keras cannot save a class that has no `get_config` and whose constructor takes more than plain
     values. Its trained weights are saved all the same, in a file that `load_weights` reads.
     """
+    from kerasdist.models import pure  # Keras is loaded by now.
+
+    ready = pure.as_built(model) if pure.has_weights(model) else contextlib.nullcontext()
     try:
-        model.save(path)
+        with ready:
+            model.save(path)
     except OSError:
         raise  # A full disk says nothing about the model.
     except Exception as error:  # noqa: BLE001 - whatever Keras raises, the weights must be saved
         weights = path.with_name(WEIGHTS_DRAFT)
-        is_built = model.built
-        try:
-            model.built = True  # Keras saves no weights of a model that was never called, as a GAN.
+        with pure.as_built(model):
             model.save_weights(weights)
-        finally:
-            model.built = is_built
         about = {"class_name": type(model).__name__, "weights_only": first_line(error)}
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("metadata.json", json.dumps({"saved_by": "kerasdist"}))

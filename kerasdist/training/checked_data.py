@@ -187,8 +187,7 @@ class DataChecker:
         except (InexactLossError, InexactStateError) as error:
             if self.whole_batch_loss is False or self.placement.workers is not None:
                 raise
-            text = str(error).split(": ")[0].removesuffix(".")
-            return Verdict({}), text[0].lower() + text[1:]
+            return Verdict({}), refusals.whole_batch_reason(error)
 
     def _inspected_own(
         self,

@@ -185,6 +185,7 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
     return {
         **identity.of_model(prepared.model),
         **identity.of_compilation(prepared.model),
+        "layers": identity.of_layers(prepared.model),
         **identity.of_data(stream),
         "batch_size": stream.batch_size,
         "seed": prepared.seed,

@@ -16,6 +16,7 @@ from kerasdist.devices.placement import Placement
 from kerasdist.engine import sums
 from kerasdist.engine.engine import Engine
 from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
+from kerasdist.models import pure
 from kerasdist.phases.phase import phase
 from kerasdist.runs.catalog import read_config
 from kerasdist.runs.checkpoints.inherited import of_chief
@@ -218,6 +219,7 @@ def _finish(
             monitor=options.keeping.monitor,
             width=watch.reporter.width,
             restored=hooks.restored_epoch(),
+            can_evaluate=any(pure.overrides(engine.model, m) for m in ("call", "test_step")),
         )
         watch.reporter.say("\n".join(lines))
     engine.placement.wait()

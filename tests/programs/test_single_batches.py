@@ -7,6 +7,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasdist
 from kerasdist import DivergedError, KerasdistError
@@ -298,6 +299,36 @@ def test_train_on_batch_says_once_that_it_saves_nothing(tmp_path, capsys):
         model.train_on_batch(X, LABELS)
     assert capsys.readouterr().err.count("saves nothing in `run_dir`") == 1
     assert not (tmp_path / "fits").exists()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_it_says_once_that_a_model_needs_one_device(devices, capsys):
+    class Pairs(keras.Model):
+        """Each row is compared with the one before it: a part of a batch has other pairs."""
+
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            x, _ = data
+            with tf.GradientTape() as tape:
+                found = self(x, training=True)
+                loss = tf.reduce_mean(tf.abs(found[1:] * found[:-1]))
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    model = Pairs()
+    model.compile("sgd")
+    with kerasdist.enable(devices=devices):
+        for size in (16, 16, 8):
+            model.train_on_batch(X[:size], X[:size, :1])
+    told = capsys.readouterr().err
+    assert told.count("trains on one device (CPU:0), with whole batches") == (devices > 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}])

@@ -27,7 +27,7 @@ def test_a_newcomers_path(command, template, tmp_path):
     done = command("new", "mine", "--template", template)
     assert (done.code, done.err) == (0, "")
     assert done.lines[-1] == "next: kerasdist fit mine"
-    names = ["README.md", "config.py", "data.py", "model.py", "test_recipe.py"]
+    names = ["README.md", "config.py", "data.py", "model.py", "test_mine.py"]
     assert sorted(p.name for p in Path("mine").iterdir()) == names
     # An edit of the network, with a mistake at first.
     model = Path("mine/model.py")
@@ -84,7 +84,7 @@ def test_the_tests_written_for_data_pass(kind, tmp_path):
     found = look(data).recipe
     given = {"target": TARGETS[kind]} if kind in TARGETS else {}
     scaffold.create(tmp_path / "mine", found, data, given)
-    written = runpy.run_path(str(tmp_path / "mine" / "test_recipe.py"))
+    written = runpy.run_path(str(tmp_path / "mine" / "test_mine.py"))
     tests = [function for name, function in written.items() if name.startswith("test_")]
     assert len(tests) == 2
     for test in tests:

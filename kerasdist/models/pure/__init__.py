@@ -4,7 +4,7 @@ Only this folder uses private Keras names. `tests/models/pure/` has a test for e
 fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
-from kerasdist.models.pure.building import build, build_optimizer
+from kerasdist.models.pure.building import as_built, build, build_optimizer, has_weights
 from kerasdist.models.pure.decay import FactoredDecay, remade
 from kerasdist.models.pure.forward import (
     Forward,
@@ -113,6 +113,7 @@ __all__ = [
     "adopted",
     "all_layers",
     "apply_gradients",
+    "as_built",
     "automatic_name",
     "build",
     "build_optimizer",
@@ -130,6 +131,7 @@ __all__ = [
     "get_mask",
     "has_own_calls",
     "has_own_loss",
+    "has_weights",
     "in_new_thread",
     "in_order",
     "initial_epoch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -62,3 +64,23 @@ def build_optimizer(model: keras.Model) -> None:
     if model.trainable_variables and not optimizer.built:
         with optimizer._distribution_strategy.scope():
             optimizer.build(model.trainable_variables)
+
+
+def has_weights(model: keras.Model) -> bool:
+    """Whether the weights of the model exist.
+
+    A model without `call`, such as a usual GAN, is never built itself. Its parts are.
+    """
+    parts = [layer for layer in model._flatten_layers() if layer is not model]
+    return model.built or (bool(model.weights) and all(layer.built for layer in parts))
+
+
+@contextlib.contextmanager
+def as_built(model: keras.Model) -> Iterator[None]:
+    """Within it, Keras saves and loads the weights of a model whose parts are built."""
+    was_built = model.built
+    model.built = True
+    try:
+        yield
+    finally:
+        model.built = was_built

@@ -12,8 +12,10 @@ from kerasdist.runs import provenance
 # Of the fingerprints of `kerasdist.runs.identity`.
 _HASHES = {"data_hash", "first_batch_hash"}
 _SETTINGS = {"optimizer_settings", "schedule"}
+# Differences of layers are told up to here.
+_MOST_LAYERS = 4
 # Runs from before have no such entries.
-_NEWER = {"loss", "metrics", *_SETTINGS}
+_NEWER = {"loss", "metrics", "layers", *_SETTINGS}
 
 
 def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
@@ -40,16 +42,33 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         if "optimizer" not in names:
             settings += _differences(saved[kind], now.get(kind, {}), sorted(both))
     # Batches of another size have other hashes.
+    layers = []
+    if "layers" in names:
+        names.remove("layers")
+        layers = of_layers(saved["layers"], now.get("layers", {}))
     found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES
     kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]
     if "model" in names and kinds[0] == kinds[1]:
         names.remove("model")
-        if not settings and "optimizer" not in names:  # They have other variables, too.
+        # Other settings of the optimizer or the layers have other variables, too.
+        if not settings and not layers and "optimizer" not in names:
             found.append("the layers of the model differ")
     plain = [{**each, "model": kind} for each, kind in zip((saved, now), kinds, strict=True)]
     settings = [f"the optimizer's {text}" for text in settings]
-    return found + settings + _differences(plain[0], plain[1], sorted(names))
+    return found + layers + settings + _differences(plain[0], plain[1], sorted(names))
+
+
+def of_layers(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Differences of the settings of layers, and layers that only one of them has."""
+    found = [f"the model had no {name}" for name in now if name not in saved]
+    found += [f"the model had a {name}" for name in saved if name not in now]
+    for name in saved.keys() & now.keys():
+        # Another version of Keras may have more settings.
+        both = sorted(saved[name].keys() & now[name].keys())
+        told = _differences(saved[name], now[name], both)
+        found += [f"the layer {name} differs: {text}" for text in told]
+    return sorted(found)[:_MOST_LAYERS]
 
 
 def rate_warning(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

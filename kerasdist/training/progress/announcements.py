@@ -104,6 +104,7 @@ def ending(
     monitor: str | None = None,
     width: int | None = None,
     restored: int | None = None,
+    can_evaluate: bool = True,
 ) -> list[str]:
     """The lines for a run that ended: metrics, files, and what to do next.
 
@@ -136,6 +137,8 @@ def ending(
     is_other = found is not None and restored is None and (run / BEST).is_file()
     is_other = is_other and found is not None and found[1].epoch != _last_epoch(run)
     following = _next(run, result, is_best_other=is_other)
+    if not can_evaluate:
+        del following["evaluate"]
     lines = aligned(facts | following)
     first = len(lines) - len(following)
     lines[first:] = [_broken(line, width) for line in lines[first:]]

@@ -99,6 +99,19 @@ def test_json_prints_nothing_but_json_objects(command, tiny):
     assert end["status"] == "finished"
 
 
+def test_a_run_knows_its_new_length(command, tiny):
+    command("fit", "tiny", "--epochs", 1, "--run-dir", "mine", "--units", 5)
+    before = json.loads(Path("mine/config.json").read_text())
+    assert command("fit", "mine", "--run-dir", "mine", "--epochs", 3).code == 0
+    config = json.loads(Path("mine/config.json").read_text())
+    assert (config["settings"]["epochs"], config["options"]["epochs"]) == (3, 3)
+    for each in (before, config):
+        del each["settings"]["epochs"], each["options"]["epochs"]
+    assert config == before
+    done = command("fit", "mine", "--run-dir", "mine")
+    assert done.out.startswith("run mine is finished")
+
+
 def test_quiet_prints_nothing(command, tiny):
     assert command("fit", "tiny", "--quiet", "--epochs", 1) == Outcome(0, "", "")
 

@@ -6,6 +6,7 @@ import pytest
 
 import kerasdist
 from kerasdist.errors import OtherRunError
+from kerasdist.runs.checkpoints.differences import refuse_other_run
 
 X = np.random.default_rng(0).normal(size=(64, 6)).astype("float32")
 Y = X[:, :1]
@@ -90,3 +91,65 @@ def test_a_schedule_that_cannot_be_described_trains_and_resumes(tmp_path):
     for epochs in (1, 2):
         found = fit(tmp_path / "run", epochs, optimizer=keras.optimizers.SGD(OwnSchedule()))
     assert found.epoch == [0, 1]
+
+
+def with_layers(*layers):
+    model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def hidden(activation="relu", rate=0.2, penalty=1e-3):
+    part = keras.Sequential(
+        [
+            keras.layers.Dense(4, activation, kernel_regularizer=keras.regularizers.L2(penalty)),
+            keras.layers.Dropout(rate),
+        ]
+    )
+    return with_layers(part)
+
+
+OTHERS = {
+    "rate": (lambda: hidden(rate=0.5), r"the layer Dropout differs: rate was 0.2 and is 0.5"),
+    "activation": (lambda: hidden("tanh"), "the layer Dense differs: activation was 'relu' and is"),
+    "penalty": (lambda: hidden(penalty=0.1), "kernel_regularizer config l2 was 0.001 and is 0.1"),
+    "more": (
+        lambda: with_layers(*hidden().layers[0].layers, keras.layers.ReLU()),
+        "the model had no ReLU",
+    ),
+}
+
+
+def fit_layers(folder, epochs, model):
+    return kerasdist.fit(model, X, Y, epochs=epochs, run_dir=folder, verbose=0, seed=0)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_settings_of_a_layer_are_refused_by_name(name, tmp_path):
+    build, told = OTHERS[name]
+    fit_layers(tmp_path / "run", 1, hidden())
+    with pytest.raises(OtherRunError, match=told):
+        fit_layers(tmp_path / "run", 2, build())
+    assert fit_layers(tmp_path / "run", 2, hidden()).epoch == [0, 1]
+
+
+def test_what_changes_nothing_of_a_layer_does_not_matter(tmp_path):
+    def build(seed, function):
+        return with_layers(
+            keras.layers.Dropout(0.1, seed=seed, name=f"mine_{seed}"),
+            keras.layers.Dense(4, kernel_initializer=keras.initializers.RandomNormal(seed)),
+            keras.layers.Lambda(function),
+        )
+
+    fit_layers(tmp_path / "run", 1, build(1, lambda x: x * 2))
+    # The same function on another line of the script.
+    assert fit_layers(tmp_path / "run", 2, build(2, lambda x: x * 2)).epoch == [0, 1]
+
+
+def test_layers_of_older_runs_and_other_versions_are_compared_as_far_as_they_are_known():
+    saved = {"layers": {"Dropout": {"rate": 0.2, "old": 1}}}
+    now = {"layers": {"Dropout": {"rate": 0.2, "new": 2}}}
+    for before, after in ((saved, now), ({}, now)):
+        refuse_other_run(before, after, "ckpt")
+    with pytest.raises(OtherRunError, match=r"rate was 0\.2 and is 0\.3"):
+        refuse_other_run(saved, {"layers": {"Dropout": {"rate": 0.3}}}, "ckpt")
