@@ -17,7 +17,7 @@ import keras
 from kerasdist import __version__
 from kerasdist.data.augmentation import element_spec
 from kerasdist.engine.engine import Engine
-from kerasdist.errors import KerasdistError, RunFailedError
+from kerasdist.errors import DivergedError, KerasdistError, RunFailedError
 from kerasdist.model_files import layer_table
 from kerasdist.models import pure
 from kerasdist.reports.live import LiveReport, write_report
@@ -34,6 +34,8 @@ from kerasdist.training.best.best_models import BestModels
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared, note, run_identity
 
+# What a run is whose training ended with an error.
+_ENDS = {RunFailedError: "failed", DivergedError: "diverged"}
 # A process that must end waits this long for a checkpoint that is being written.
 _LAST_SAVE_SECONDS = 5.0
 
@@ -195,11 +197,11 @@ class KeptRun:
         The folder's result.json will say the step, too, whoever writes it.
         """
         self._folder.steps = step
-        has_failed = isinstance(error, RunFailedError)
-        if has_failed:
-            self._folder.stop("failed", str(error))
+        status = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), None)
+        if status is not None:
+            self._folder.stop(status, str(error))
         if has_page:
-            write_report(self._folder.path, status="failed" if has_failed else "unfinished")
+            write_report(self._folder.path, status=status or "unfinished")
 
     def fail(self, message: str) -> None:
         """Notes why the process is about to end. Lets a checkpoint that is being written finish."""

@@ -6,8 +6,11 @@ import shutil
 import zipfile
 
 import h5py
+import keras
 import numpy as np
+import pytest
 
+import kerasdist
 from kerasdist.runs.catalog import status
 from kerasdist.runs.checkpoints import Store
 from tests.runs.small_runs import STEPS, digest
@@ -75,3 +78,12 @@ def test_not_finite_on_one_replica_of_two_is_left_out_on_both(tmp_path, fit_comm
     assert all(np.isfinite(array).all() for _, array in arrays)
     assert fit_command("one", "--huge", "25", "--on-nan", "skip", "--devices", "1")[0] == 0
     assert digest(tmp_path / "one") == digest(tmp_path / "run")
+
+
+def test_a_training_in_python_that_diverged_is_listed_as_that(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.full((16, 2), 1e30, "float32")
+    with pytest.raises(kerasdist.DivergedError):
+        kerasdist.fit(model, (x, x[:, :1]), batch_size=8, run_dir=tmp_path / "run", progress=False)
+    assert status(tmp_path / "run") == "diverged"
