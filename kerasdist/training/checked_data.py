@@ -140,7 +140,12 @@ class DataChecker:
             default_batch_size=default_batch_size or KERAS_BATCH_SIZE,
             steps=steps,
         )
-        findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
+        try:
+            findings = self._inspected(stream, name, to_train=False, allow_nan=allow_nan)
+        except KerasdistError as error:
+            if name == "data" or name in str(error):
+                raise
+            raise type(error)(f"{error} The error is about `{name}`.") from error.__cause__
         found, reason = self._verdict(stream.first_batch, findings, training=False)
         feed = self._feed(stream, findings, found, name, allow_nan=allow_nan)
         return CheckedData(feed, findings, found, reason)

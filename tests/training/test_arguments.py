@@ -1,5 +1,6 @@
 """Arguments of `fit` that mean nothing: a clear error before anything is compiled."""
 
+import keras
 import pytest
 
 import kerasdist
@@ -46,6 +47,15 @@ def test_a_generator_that_can_be_read_once_for_two_validations(not_compiled):
     assert "`validation_data`, a generator that can be read only once" in message
     assert "`epochs=2`" in message
     assert "Pass the function itself" in message
+
+
+def test_validation_data_of_another_shape_is_named():
+    wrong = X[:, :2]
+    message = refusal(regressor(), (X, Y), validation_data=(wrong, Y))
+    assert message.endswith("The error is about `validation_data`.")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert "validation_data" not in refusal(model, (wrong, Y), validation_data=(X, Y))
 
 
 def test_data_that_never_ends(not_compiled):
