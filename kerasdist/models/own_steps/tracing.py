@@ -37,6 +37,7 @@ class _Trace:
 
     def __init__(self, model: keras.Model, method: str, spec: Batch):
         self._model, self._method = model, method
+        pure.own_parts(model)  # Creates its counter: a trace that creates one is made twice.
         for _ in range(3):
             self._graph = self._traced(spec)
             if not self._stepped.outside:
@@ -61,10 +62,12 @@ class _Trace:
         self._met: list[tf.Tensor] = []
         self._presence: list[tuple[bool, ...]] = []
         self._names: list[str] = []
-        call = pure.Call(self._method, self._shard, tf.stack([index, index]), self._meet)
+        call = pure.Call(
+            self._method, self._shard, tf.stack([index, index]), self._meet, builds=True
+        )
         self._stepped = pure.run_step(model, values, batch, call, pure.metrics_of(model))
         self._sources = [*tf.nest.flatten(leaves, expand_composites=True), index]
-        self._roles = roles
+        self._roles = pure.own_parts(model)  # Also of the optimizers that were built just now.
 
     def _meet(self, gradients: pure.Gradients, names: Sequence[str]) -> pure.Gradients:
         self._presence.append(tuple(g is not None for g in gradients))

@@ -136,6 +136,19 @@ def in_new_thread(function: Callable[[], _Result]) -> _Result:
         return threads.submit(call_it).result()
 
 
+def build_outside(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
+) -> None:
+    """Creates the variables of an optimizer while a step is traced, as Keras's `fit` does."""
+
+    def build() -> None:
+        global_state.set_global_attribute("stateless_scope", None)
+        with optimizer._distribution_strategy.scope():
+            optimizer.build(variables)
+
+    in_new_thread(build)
+
+
 @contextlib.contextmanager
 def dtype_policy(precision: str | None) -> Iterator[None]:
     """Sets Keras's dtype policy, and restores it afterwards, even if none was set."""

@@ -16,14 +16,16 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure.added_losses import LossScope
+from kerasdist.models.pure.introspection import overrides
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import Shard, tracing
 from kerasdist.models.pure.steps import tf_random
 from kerasdist.models.pure.steps.tapes import Meet, Recording
-from kerasdist.models.pure.variables import Parts, is_seed, parts, step_counter
+from kerasdist.models.pure.variables import Parts, build_outside, is_seed, parts, step_counter
 
 # Values of variables, by the id of the variable.
 Values = Mapping[int, tf.Tensor]
+Build = Callable[[BaseOptimizer, Sequence[keras.Variable]], None]
 Clip = Callable[[Sequence[tf.Tensor | None]], Sequence[tf.Tensor | None]]
 
 _active = threading.local()
@@ -40,6 +42,7 @@ class Call:
         meet: Called with the gradients for weights; returns those of the whole batch.
         clip: Called with the gradients that an optimizer gets.
         one_row: For which shapes `tf.random` draws one row and repeats it.
+        builds: Whether an optimizer without variables gets them. Else it is a NotBuiltError.
     """
 
     method: str
@@ -48,6 +51,7 @@ class Call:
     meet: Meet = lambda gradients, names: gradients
     clip: Clip = lambda gradients: gradients
     one_row: Callable[[Any], bool] | None = None
+    builds: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,14 @@ class _StepScope(LossScope):
         super().add_update((variable, tf.stop_gradient(value)))
         if self.recording is not None:
             self.recording.assigned(variable)
+
+    def build(self, optimizer: BaseOptimizer, variables: Sequence[keras.Variable]) -> None:
+        """Creates the variables of an optimizer, which have zeros for values here."""
+        build_outside(optimizer, variables)
+        for variable in optimizer.variables:
+            value = tf.zeros(variable.shape, variable.dtype)
+            self._known[id(variable)] = variable
+            self._given[id(variable)] = self.state_mapping[id(variable)] = value
 
     def _refuse_branch(self, variable: keras.Variable) -> None:
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -127,7 +139,7 @@ def run_step(
         tracing(call.shard),
         tf_random.drawing(call.draw_seed, call.one_row) as drawn,
         recording,
-        _clipping(call.clip),
+        _clipping(call.clip, scope.build if call.builds else None),
         _noted_results(metrics) as results,
     ):
         scope.recording = recording
@@ -194,9 +206,14 @@ def build_step(model: keras.Model, method: str, spec: Any) -> None:
 
 
 def is_built(model: keras.Model) -> bool:
-    """Whether all layers, the loss and the metrics have their variables."""
+    """Whether all layers, the loss and the metrics have their variables.
+
+    A model without `call`, such as a usual GAN, is never built itself.
+    """
     compiled = [m for m in (model._compile_loss, model._compile_metrics) if m is not None]
-    return all(each.built for each in (*model._flatten_layers(), *compiled))
+    parts = [layer for layer in model._flatten_layers() if layer is not model]
+    is_called = overrides(model, "call")
+    return (model.built or not is_called) and all(each.built for each in (*parts, *compiled))
 
 
 class NotBuiltError(Exception):
@@ -236,14 +253,22 @@ def _items(value: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _clipping(clip: Clip) -> Iterator[None]:
-    before = getattr(_active, "clip", None)
-    _active.clip = clip
+def _clipping(clip: Clip, build: Build | None) -> Iterator[None]:
+    before = getattr(_active, "clip", None), getattr(_active, "build", None)
+    _active.clip, _active.build = clip, build
     try:
         with _REPLACED.active():
             yield
     finally:
-        _active.clip = before
+        _active.clip, _active.build = before
+
+
+def _ensure_built(optimizer: BaseOptimizer, variables: Any) -> None:
+    if optimizer.built:
+        return
+    if _active.build is None or variables is None:
+        raise NotBuiltError(optimizer.name)
+    _active.build(optimizer, list(variables))
 
 
 def _new_apply(original: Callable[..., None]) -> Callable[..., None]:
@@ -252,8 +277,7 @@ def _new_apply(original: Callable[..., None]) -> Callable[..., None]:
     def apply(self: BaseOptimizer, grads: Any, trainable_variables: Any = None) -> None:
         clip = getattr(_active, "clip", None)
         if clip is not None:
-            if not self.built:
-                raise NotBuiltError(self.name)
+            _ensure_built(self, trainable_variables)
             grads = list(clip(list(grads)))
         original(self, grads, trainable_variables)
 
@@ -267,8 +291,7 @@ def _new_scaled_apply(original: Callable[..., None]) -> Callable[..., None]:
         if getattr(_active, "clip", None) is None:
             original(self, grads, trainable_variables)
             return
-        if not self.built:
-            raise NotBuiltError(self.name)
+        _ensure_built(self, trainable_variables)
         scale = keras.ops.convert_to_tensor(self.dynamic_scale)
         plain = [None if g is None else g / tf.cast(scale, g.dtype) for g in grads]
         self.inner_optimizer.apply(plain, trainable_variables)
