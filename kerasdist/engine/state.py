@@ -18,6 +18,7 @@ from kerasdist.engine.compiled.random_seeds import OfStep, Seed
 from kerasdist.engine.shards import Inputs
 from kerasdist.engine.sums import SMALL, Changed
 from kerasdist.engine.transfer import copies
+from kerasdist.errors import KerasdistError
 from kerasdist.models import pure
 
 ROLES = ("trainable", "other", "optimizer", "metrics")
@@ -264,12 +265,28 @@ class State:
         A snapshot of an older version may lack state that no layer owns, which comes last among
         `other`. Such state keeps its values.
         """
+        self._check(arrays)
         for role in ROLES:
             for name, owner in zip(self._names(role), self._owners[role], strict=True):
                 if role != "other" or name in arrays:
                     owner.assign(arrays[name])
         self.refresh()
         self._put("ema", [arrays[name] for name in self._names("ema")])
+
+    def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Refuses a snapshot of other variables before any of them is written."""
+        for role in (*ROLES, "ema"):
+            for name, owner in zip(self._names(role), self._owners[role], strict=True):
+                found = arrays.get(name)
+                if found is None and role == "other":
+                    continue
+                if found is None or not owner.shape.is_compatible_with(found.shape):
+                    shape = "no array" if found is None else f"an array of shape {found.shape}"
+                    raise KerasdistError(
+                        f"The checkpoint has {shape} for {owner.name!r} ({name}) of shape "
+                        f"{tuple(owner.shape)}. Expected the model that was saved. Build the model "
+                        "as it was when the run started."
+                    )
 
     def _names(self, role: str) -> list[str]:
         return [f"{role}/{i:04d}" for i in range(len(self._owners[role]))]

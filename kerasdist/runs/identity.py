@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -37,7 +37,7 @@ def of_model(model: keras.Model) -> dict[str, str]:
     slots = [f"{tuple(v.shape)}{v.dtype}" for o in optimizers for v in o.variables]
     # Keras numbers the layers of a whole process: "dense_3" may be "dense" after a restart.
     plain = "\n".join(without_numbers(text) for text in described) + "\n" + "\n".join(slots)
-    digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
+    digest = _short_hash(plain)
     return {"model": f"{type(model).__name__} {digest}", "optimizer": optimizer}
 
 
@@ -52,7 +52,8 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
         ("'mse'", "['mae']", 0.9)
     """
     given = pure.compile_arguments(model)
-    found: dict[str, Any] = {name: _named(given.get(name)) for name in ("loss", "metrics")}
+    names = ("loss", "loss_weights", "metrics", "weighted_metrics")
+    found: dict[str, Any] = {name: _named(given.get(name)) for name in names}
     if model.optimizer is not None:
         settings = _settings(model.optimizer)
         plain = {k: v for k, v in settings.items() if isinstance(v, _PLAIN)}
@@ -65,6 +66,8 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
         }
         if isinstance(rate, float):
             found["learning_rate"] = rate
+        paths = [without_numbers(path) for path in pure.without_decay(model)]
+        found["optimizer_settings"]["weights without decay"] = _counted(paths)
     return found
 
 
@@ -130,11 +133,43 @@ def _named(item: Any) -> str:
         return f"{{{', '.join(f'{k!r}: {_named(v)}' for k, v in item.items())}}}"
     if isinstance(item, (list, tuple)):
         return f"[{', '.join(map(_named, item))}]"
-    if item is None or isinstance(item, str):
+    if isinstance(item, _PLAIN):
         return repr(item)
-    forgotten = pure.forgotten_arguments(item)
-    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(forgotten.items()))
+    given = {**_plain_config(item), **pure.forgotten_arguments(item)}
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(given.items()))
     return f"{getattr(item, '__name__', type(item).__name__)}" + f"({arguments})" * bool(arguments)
+
+
+def _plain_config(item: Any) -> dict[str, Any]:
+    """The settings of a loss or metric. Keras numbers the names of metrics, and of some losses."""
+    try:
+        config = item.get_config()
+    except Exception:  # noqa: BLE001 - a function, or a custom class
+        return {}
+    plain = {name: value for name, value in config.items() if isinstance(value, _PLAIN)}
+    return {name: value for name, value in plain.items() if name not in ("name", "dtype")}
+
+
+def of_trained_weights(model: keras.Model) -> dict[str, Any]:
+    """Which weights are trained, and in which precision: no shape of a weight tells it."""
+    ids = {id(v) for v in pure.parts(model).trainable}
+    # With their places: Keras's own names differ only in numbers.
+    weights = enumerate(model.weights)
+    trained = [f"{i} {without_numbers(v.path)}" for i, v in weights if id(v) in ids]
+    policies = sorted({layer.dtype_policy.name for layer in pure.all_layers(model)})
+    return {
+        "trained_weights": _counted(trained),
+        "precision": ", ".join(policies),
+    }
+
+
+def _counted(paths: Sequence[str]) -> str:
+    joined = "\n".join(paths)
+    return f"{len(paths)} ({_short_hash(joined)})"
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def without_numbers(path: str) -> str:

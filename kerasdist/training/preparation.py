@@ -185,6 +185,7 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
     return {
         **identity.of_model(prepared.model),
         **identity.of_compilation(prepared.model),
+        **identity.of_trained_weights(prepared.model),
         "layers": identity.of_layers(prepared.model),
         **identity.of_data(stream),
         "batch_size": stream.batch_size,
@@ -198,5 +199,6 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
         **({"whole_batch_loss": True} if step.whole_batch_loss else {}),
+        **({"sync_batch_norm": True} if step.sync_batch_norm else {}),
         **({"stage": options.stage} if options.stage else {}),
     }

@@ -95,7 +95,7 @@ def _train_stage(
                     logs |= _validate(options, prepared, engine, hooks, watch, loop.step)
                 loop.end_epoch(logs, can_be_best=_can_be_best(options, logs))
             loop.end()
-        is_last = options.stage == len(options.stages)
+        is_last = options.stage == len(options.stages) or plan.has_all_steps(loop.step)
         with phase("saving the trained model") if run.path else contextlib.nullcontext():
             _finish(options, engine, run, loop, hooks, watch, is_last=is_last)
         return hooks.history, loop.taken_over()

@@ -79,9 +79,13 @@ def train_in_stages(
     options: TrainingOptions, placement: Placement, train_stage: TrainStage
 ) -> keras.callbacks.History:
     """Trains all stages that are left, from the one of the newest checkpoint on."""
-    stages, keeping = options.stages, options.keeping
+    keeping = options.keeping
     own = kept_stage(keeping.earlier) if keeping.earlier and placement.is_chief else 0
-    (first,) = placement.of_chief(min(own, len(stages)))
+    (first,) = placement.of_chief(min(own, len(options.stages)))
+    # A stage that would begin at the end, or later, is not entered: with more epochs, the run goes
+    # on where it is.
+    stages = [s for i, s in enumerate(options.stages) if i < first or options.plan.reaches(s.after)]
+    options = replace(options, stages=stages)
     source, taken = options.source, None
     if first:  # The checkpoint has all weights.
         source = ModelSource(_changed(source.model, stages[:first]), source.precision)
@@ -96,6 +100,8 @@ def train_in_stages(
                 last = min(stages[number].after, plan.max_epochs or stages[number].after)
                 stage = replace(stage, plan=replace(plan, max_epochs=last))
             history, taken = train_stage(stage, placement, taken)
+            if options.plan.has_all_steps(taken.at.step):
+                break
             if number < len(stages):
                 model = history.model
                 stages[number].change(model)

@@ -190,6 +190,18 @@ def test_more_epochs_continue_the_last_stage(tmp_path):
     assert int(history.model.optimizer.iterations) == 12
 
 
+@pytest.mark.parametrize("first", [{"epochs": 1}, {"epochs": 2}, {"steps": 8}])
+def test_a_run_that_ended_before_a_stage_goes_on(first, undisturbed, tmp_path):
+    short = run(tmp_path / "run", **first)
+    assert not short.model.get_layer("backbone").trainable
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == "finished"
+    history = run(tmp_path / "run")
+    assert history.epoch == undisturbed.epoch
+    for a, b in zip(weights(history), weights(undisturbed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_early_stopping_ends_a_stage_and_not_the_run():
     stop = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=100)
     history = run(callbacks=[stop])

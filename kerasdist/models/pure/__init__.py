@@ -5,7 +5,7 @@ fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
 from kerasdist.models.pure.building import as_built, build, build_optimizer, has_weights
-from kerasdist.models.pure.decay import FactoredDecay, remade
+from kerasdist.models.pure.decay import FactoredDecay, remade, without_decay
 from kerasdist.models.pure.forward import (
     Forward,
     apply_gradients,
@@ -172,4 +172,5 @@ __all__ = [
     "update_metrics",
     "use_global_seed_generator",
     "wants_batches",
+    "without_decay",
 ]

@@ -58,3 +58,11 @@ def remade(
         if name in vars(optimizer):
             setattr(made, name, vars(optimizer)[name])
     return made
+
+
+def without_decay(model: keras.Model) -> list[str]:
+    """The paths of the weights that `exclude_from_weight_decay` named. The optimizer is built."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if not any(name in vars(optimizer) for name in _EXCLUDED):
+        return []
+    return [v.path for v in model.trainable_variables if not optimizer._use_weight_decay(v)]

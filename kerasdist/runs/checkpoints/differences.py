@@ -15,7 +15,16 @@ _SETTINGS = {"optimizer_settings", "schedule"}
 # Differences of layers are told up to here.
 _MOST_LAYERS = 4
 # Runs from before have no such entries.
-_NEWER = {"loss", "metrics", "layers", *_SETTINGS}
+_NEWER = {
+    "loss",
+    "loss_weights",
+    "metrics",
+    "weighted_metrics",
+    "layers",
+    "trained_weights",
+    "precision",
+    *_SETTINGS,
+}
 
 
 def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
@@ -41,11 +50,16 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         both = saved[kind].keys() & now.get(kind, {}).keys()
         if "optimizer" not in names:
             settings += _differences(saved[kind], now.get(kind, {}), sorted(both))
-    # Batches of another size have other hashes.
     layers = []
     if "layers" in names:
         names.remove("layers")
         layers = of_layers(saved["layers"], now.get("layers", {}))
+    if "trained_weights" in names:
+        names.remove("trained_weights")
+        was, is_now = (each["trained_weights"].partition(" ")[0] for each in (saved, now))
+        told = f"{was} weights were trained, and {is_now} are now"
+        layers.append("other weights are trained" if was == is_now else told)
+    # Batches of another size have other hashes.
     found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES
     kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]

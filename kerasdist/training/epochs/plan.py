@@ -76,6 +76,15 @@ class Plan:
             return True
         return step >= self.steps if self.steps is not None else epoch >= self.epochs
 
+    def reaches(self, epoch: int) -> bool:
+        """Whether epochs after this one may be trained. Steps may end before it."""
+        ends = [self.max_epochs, None if self.steps is not None else self.epochs]
+        return all(end is None or epoch < end for end in ends)
+
+    def has_all_steps(self, step: int) -> bool:
+        """Whether a number of steps was asked for, and is reached."""
+        return self.steps is not None and step >= self.steps
+
     def told_if_done(self, at: Position) -> str | None:
         """What is said of a run that has nothing left to train; None if it continues."""
         has_steps = self.steps is not None
