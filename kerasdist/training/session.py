@@ -82,6 +82,7 @@ def _train_stage(
             epochs=plan.epochs,
             steps=plan.epoch_steps,
             verbose=options.verbose,
+            is_watched=getattr(prepared.data.stream, "looks_at_model", False),
         )
         loop = Loop(engine, prepared.data.feed, plan, hooks, run, watch, on_nan=options.step.on_nan)
         _announce(options, prepared, run)

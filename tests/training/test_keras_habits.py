@@ -596,6 +596,32 @@ def test_a_py_dataset_that_shuffles_itself_trains_as_in_keras_and_resumes(tmp_pa
     assert_same_weights(parts, whole, 0)
 
 
+class Mined(Batches):
+    """Looks at the model after each epoch, as one does to find hard examples."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.seen = model, []
+
+    def on_epoch_end(self):
+        self.seen.append(self.model.get_weights()[0].copy())
+
+
+@pytest.mark.parametrize("options", [{}, {"devices": 2}, {"deterministic": True}])
+def test_a_py_dataset_sees_the_model_as_each_epoch_left_it(options):
+    model = make_model()
+    data, after = Mined(model), [model.get_weights()[0].copy()]
+    fit(model, data, epochs=3, **options)
+    for epochs in (1, 2, 3):
+        again = make_model()
+        fit(again, Batches(), epochs=epochs, **options)
+        after.append(again.get_weights()[0])
+    assert len(data.seen) == 4
+    for found, expected in zip(data.seen, after, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert not np.allclose(data.seen[1], data.seen[2])
+
+
 # Averages of the weights
 
 

@@ -23,6 +23,7 @@ class PythonStream:
     num_examples: int | None = None
     is_endless = False
     has_empty_epochs = False
+    looks_at_model = False
     read_ahead = 1  # The reader has its own buffer, of the size that was asked for.
 
     def __init__(

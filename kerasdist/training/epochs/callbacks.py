@@ -77,9 +77,12 @@ class Hooks:
         callbacks: Sequence[keras.callbacks.Callback],
         *,
         has_history: bool = True,
+        is_watched: bool = False,
         **params: Any,
     ):
         self._engine = engine
+        # Somebody else than a callback looks at the model between epochs.
+        self._is_watched = is_watched
         is_chief = engine.placement.is_chief
         self._is_shared = bool(callbacks) and engine.placement.workers is not None
         # With their numbers in the whole list, which checkpoints know them by.
@@ -127,7 +130,7 @@ class Hooks:
 
     @contextlib.contextmanager
     def _visible(self) -> Iterator[None]:
-        if not self._callbacks:
+        if not (self._callbacks or self._is_watched):
             yield
             return
         self._engine.state.write_back()
