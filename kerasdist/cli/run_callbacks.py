@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from kerasdist.errors import KerasdistError
-from kerasdist.recipes.recipe import Recipe
 from kerasdist.models import pure
+from kerasdist.recipes.recipe import Recipe
 from kerasdist.runs.results.direction import is_higher_better
 from kerasdist.training import arguments
 

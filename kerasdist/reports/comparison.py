@@ -11,8 +11,8 @@ from typing import Any
 from kerasdist.reports import html, metric_plots
 from kerasdist.reports.metric_plots import Logged
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES
-from kerasdist.runs.results.direction import BETTER, Known, is_higher_better
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import BETTER, Known, is_higher_better
 
 # More lines than this look alike.
 MOST_RUNS = NUM_COLOURS * NUM_DASHES

@@ -10,9 +10,9 @@ from typing import Any
 
 from kerasdist.reports import html, metric_plots
 from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
-from kerasdist.runs.results.direction import BETTER
 from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import BETTER
 from kerasdist.runs.results.guessing import no_better
 from kerasdist.runs.results.headline import VALIDATION, in_words, is_share
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.runs.atomic import as_json, write_bytes
-from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 from kerasdist.runs.file_names import METRICS
+from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 
 # One line of the file: `{"kind": "step" or "epoch", "step": 120, "epoch": 3, "loss": 0.5, ...}`.
 Line = Mapping[str, Any]
@@ -110,7 +110,8 @@ def monitored(logs: Line, monitor: str | None) -> str:
 def best(epochs: Sequence[Line], name: str, known: Known | None = None) -> Best | None:
     """The best finite value of a metric over the epochs; the first of equal values.
 
-    `known` is what the run says of its metrics. An epoch whose loss is not finite is never the best: nothing was trained in it.
+    `known` is what the run says of its metrics. An epoch whose loss is not finite is never the
+    best: nothing was trained in it.
     """
     found = [
         Best(value, count(line.get("epoch")) or 0)

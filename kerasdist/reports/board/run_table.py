@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from kerasdist.reports import comparison, page
 from kerasdist.reports.board.watched_runs import Watched
 from kerasdist.reports.plots import Point
-from kerasdist.runs.results.direction import is_higher_better
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import is_higher_better
 from kerasdist.runs.results.headline import in_words
 
 DEFAULT_SORT = "started"

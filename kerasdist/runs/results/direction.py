@@ -16,14 +16,14 @@ _HIGHER, _LOWER = "higher", "lower"
 _VALIDATION = "val_"
 
 # The last of these words in a metric's name decides: `recall_loss` is a loss.
-_HIGHER_WORDS = frozenset(
-    "acc accuracy ap auc auroc bleu concordance correlation dice f1 f1score fbeta io iou jaccard "
-    "kappa map mcc miou ndcg precision proximity psnr r2 recall rouge score sensitivity similarity "
-    "specificity ssim".split()
+_HIGHER_WORDS = set(
+    """acc accuracy ap auc auroc bleu concordance correlation dice f1 f1score fbeta io iou jaccard
+    kappa map mcc miou ndcg precision proximity psnr r2 recall rouge score sensitivity similarity
+    specificity ssim""".split()  # noqa: SIM905 - a list of so many lines is hard to read
 )
-_LOWER_WORDS = frozenset(
-    "bce cce cosh crossentropy distance divergence entropy error errors hinge logcosh loss losses "
-    "mae mape mse msle nll perplexity poisson rmse".split()
+_LOWER_WORDS = set(
+    """bce cce cosh crossentropy distance divergence entropy error errors hinge logcosh loss losses
+    mae mape mse msle nll perplexity poisson rmse""".split()  # noqa: SIM905
 )
 
 # By the name of a metric: whether a higher value is better.

@@ -15,8 +15,8 @@ from pathlib import Path
 from kerasdist.runs.atomic import write_json
 from kerasdist.runs.catalog import read_object
 from kerasdist.runs.file_names import BEST_MODELS
-from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 from kerasdist.runs.metrics_log import count, finite
+from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 
 _INDEX = "index.json"
 _RANKED = re.compile(r"best-([1-9]\d*)")

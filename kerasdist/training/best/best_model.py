@@ -9,9 +9,9 @@ from kerasdist.engine.engine import Engine
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import BEST
 from kerasdist.runs.folder import RunFolder
-from kerasdist.runs.results.direction import is_higher_better, of_run
 from kerasdist.runs.metrics_log import monitored
 from kerasdist.runs.results import kept_models
+from kerasdist.runs.results.direction import is_higher_better, of_run
 from kerasdist.training.best.best_models import Attempt, BestModels
 
 

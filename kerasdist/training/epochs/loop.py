@@ -76,14 +76,21 @@ class Loop:
             is_ordered = self._feed.stream.arrays is not None
             self._feed.open(self._plan.pass_of(self.at.epoch) if restored or is_ordered else 0)
         else:
-            self._hooks.restore(saved.arrays)
+            self._tell_unknown(self._hooks.restore(saved.arrays))
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             if saved.meta["stopped"]:
-                self._hooks.stop_again()
+                self._hooks.stop_again(early=saved.meta.get("stopped_early"))
         if taken is not None:
             self._hooks.history.history = taken.history
             self._hooks.history.epoch = taken.epochs
+
+    def _tell_unknown(self, names: list[str]) -> None:
+        if names and self._is_chief:
+            self._watch.reporter.say(
+                f"the checkpoint has the memory of {len(names)} callback{'s' * (len(names) > 1)} "
+                f"that this training does not have: {', '.join(names)}"
+            )
 
     def has_epochs_left(self) -> bool:
         is_done = self._plan.is_done(self.at.epoch, self.at.step)
@@ -282,6 +289,7 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
+            "stopped_early": self._hooks.stopped_early,
             "best": self._run.best_value,
         }
         return Snapshot(
