@@ -59,6 +59,12 @@ def build_callbacks(config):
 """
 
 
+# Presses Ctrl-C when the training has ended, and its last checkpoint is saved.
+LATE = INTERRUPTER.replace("on_train_batch_end(self, batch, ", "on_train_end(self, ").replace(
+    "if batch == 2", "if True"
+)
+
+
 def result(run="runs/tiny/0001"):
     return json.loads((Path(run) / "result.json").read_text())
 
@@ -196,3 +202,11 @@ def test_the_result_of_an_interrupted_run_counts_the_steps_that_its_message_coun
     assert [path.name for path in Path("runs/tiny/0001/checkpoints").glob("step-*")] == [
         "step-00000003"
     ]
+
+
+def test_an_interrupt_after_the_last_step_stops_the_command_and_the_run_is_finished(command, tiny):
+    (tiny / "callbacks.py").write_text(LATE)
+    assert command("fit", "tiny").code == 130
+    assert result()["status"] == "finished"
+    assert Path("runs/tiny/0001/final.keras").exists()
+    assert "is finished" in command("fit", "tiny").out

@@ -167,12 +167,18 @@ class Hooks:
         """What callbacks remember between epochs, for a checkpoint."""
         return self._memory.arrays()
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> str | None:
         """Restores `state`. Call it after `on_train_begin`, which resets it.
 
-        Returns whose memory found no callback.
+        Returns what to say of memory that found no callback.
         """
-        return self._memory.restore(arrays)
+        unknown = self._memory.restore(arrays)
+        if not unknown:
+            return None
+        return (
+            f"the checkpoint has the memory of {len(unknown)} callback{'s' * (len(unknown) > 1)} "
+            f"that this training does not have: {', '.join(unknown)}"
+        )
 
     def rewind_logs(self, epoch: int) -> None:
         """Before `on_train_begin` of a resumed run: CSV files keep the finished epochs."""

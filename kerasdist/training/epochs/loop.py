@@ -76,7 +76,9 @@ class Loop:
             is_ordered = self._feed.stream.arrays is not None
             self._feed.open(self._plan.pass_of(self.at.epoch) if restored or is_ordered else 0)
         else:
-            self._tell_unknown(self._hooks.restore(saved.arrays))
+            told = self._hooks.restore(saved.arrays)
+            if told is not None:
+                self._watch.reporter.say(told)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             if saved.meta["stopped"]:
@@ -84,13 +86,6 @@ class Loop:
         if taken is not None:
             self._hooks.history.history = taken.history
             self._hooks.history.epoch = taken.epochs
-
-    def _tell_unknown(self, names: list[str]) -> None:
-        if names and self._is_chief:
-            self._watch.reporter.say(
-                f"the checkpoint has the memory of {len(names)} callback{'s' * (len(names) > 1)} "
-                f"that this training does not have: {', '.join(names)}"
-            )
 
     def has_epochs_left(self) -> bool:
         is_done = self._plan.is_done(self.at.epoch, self.at.step)
@@ -139,6 +134,10 @@ class Loop:
             model.optimizer.finalize_variable_values(model.trainable_variables)
         state.refresh("trainable")
         self._hooks.call("on_train_end", dict(self.at.logs))
+
+    def last_signal(self) -> int:
+        """A signal that no step followed, to any worker; 0 if there was none."""
+        return int(self._engine.placement.of_all(self.signals.received or 0).max())
 
     def result(self) -> dict[str, Any]:
         """The content of result.json, but for the weights."""
