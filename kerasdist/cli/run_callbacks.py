@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 from kerasdist.errors import KerasdistError
+from kerasdist.models import pure
 from kerasdist.recipes.recipe import Recipe
-from kerasdist.runs.metrics_log import is_higher_better
+from kerasdist.runs.results.direction import is_higher_better
 from kerasdist.training import arguments
 
 
@@ -16,6 +19,15 @@ def of_recipe(recipe: Recipe | None) -> list[keras.callbacks.Callback]:
         return arguments.as_callbacks(None if recipe is None else recipe.build_callbacks())
     except KerasdistError as error:
         raise KerasdistError(f"`build_callbacks` of the recipe: {error}") from None
+
+
+class _Patience(keras.callbacks.EarlyStopping):
+    """Knows the direction of its metric once there is a model: from the metric or from its name."""
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        known = pure.higher_is_better(self.model)
+        self.mode = "max" if is_higher_better(self.monitor, known) else "min"
 
 
 def early_stopping(
@@ -28,5 +40,4 @@ def early_stopping(
     if patience is None:
         return None
     name = monitor or ("val_loss" if has_validation else "loss")
-    mode = "max" if is_higher_better(name) else "min"
-    return keras.callbacks.EarlyStopping(name, patience=patience, mode=mode)
+    return _Patience(name, patience=patience)

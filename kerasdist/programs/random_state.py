@@ -15,7 +15,7 @@ import numpy as np
 
 from kerasdist.devices import private_tensorflow
 from kerasdist.models import pure
-from kerasdist.training.epochs.callbacks import Remembering
+from kerasdist.training.epochs.callback_memory import Remembering
 
 
 class RandomState(Remembering):

@@ -11,8 +11,8 @@ from typing import Any
 from kerasdist.reports import html, metric_plots
 from kerasdist.reports.metric_plots import Logged
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES
-from kerasdist.runs.metrics_log import is_higher_better
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import BETTER, Known, is_higher_better
 
 # More lines than this look alike.
 MOST_RUNS = NUM_COLOURS * NUM_DASHES
@@ -48,6 +48,8 @@ def settings_of(run: Run) -> dict[str, Any]:
     for name, value in run.environment.items():
         if name == "git" and isinstance(value, Mapping):
             found["git commit"] = str(value.get("commit"))[:12]
+        elif name == BETTER:
+            continue  # It is about the metrics.
         elif name == "devices":
             found["devices used"] = value
         elif isinstance(value, Mapping):
@@ -73,12 +75,14 @@ def metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
     return {name: [run.final.get(name) for run in runs] for name in names}
 
 
-def best_of(name: str, values: Sequence[float | None]) -> float | None:
+def best_of(
+    name: str, values: Sequence[float | None], directions: Known | None = None
+) -> float | None:
     """The best of several values of a metric; None if there are not two different ones."""
     known = {value for value in values if value is not None}
     if len(known) < 2:
         return None
-    return max(known) if is_higher_better(name) else min(known)
+    return max(known) if is_higher_better(name, directions) else min(known)
 
 
 def ranked(runs: Sequence[Run]) -> list[bool]:
@@ -93,7 +97,9 @@ def ranked(runs: Sequence[Run]) -> list[bool]:
 def best_among(runs: Sequence[Run], name: str, values: Sequence[float | None]) -> list[bool]:
     """Which of the values of a metric are the best one."""
     takes_part = ranked(runs)
-    best = best_of(name, [v for v, part in zip(values, takes_part, strict=True) if part])
+    directions = {key: value for run in runs for key, value in run.known_directions.items()}
+    taking_part = [v for v, part in zip(values, takes_part, strict=True) if part]
+    best = best_of(name, taking_part, directions)
     return [
         part and value is not None and value == best
         for value, part in zip(values, takes_part, strict=True)

@@ -12,6 +12,7 @@ from kerasdist.reports import html, metric_plots
 from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
 from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import BETTER
 from kerasdist.runs.results.guessing import no_better
 from kerasdist.runs.results.headline import VALIDATION, in_words, is_share
 
@@ -197,6 +198,7 @@ def _shortened(value: Any) -> Any:
 def _environment(run: Run) -> dict[str, Any]:
     found = dict(run.environment)
     packages, git, earlier = (found.pop(name, None) for name in ("packages", "git", "earlier"))
+    found.pop(BETTER, None)
     if isinstance(packages, Mapping):
         found |= packages
     if isinstance(git, Mapping):

@@ -13,12 +13,12 @@ from typing import Any
 
 from kerasdist.runs.atomic import as_json, write_bytes
 from kerasdist.runs.file_names import METRICS
+from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 
 # One line of the file: `{"kind": "step" or "epoch", "step": 120, "epoch": 3, "loss": 0.5, ...}`.
 Line = Mapping[str, Any]
 
 STEP, EPOCH = "step", "epoch"
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "score")
 # Logged values that are not metrics.
 NOT_METRICS = {"kind", "step", "epoch", "learning_rate", "examples_per_second", "input_wait"}
 
@@ -102,27 +102,23 @@ def last_step(run: Path) -> int:
     return max((line["step"] for line in read(run)), default=0)
 
 
-def is_higher_better(name: str) -> bool:
-    """Whether a higher value of a metric is better. The metric's name decides."""
-    return any(word in name for word in _HIGHER_IS_BETTER)
-
-
 def monitored(logs: Line, monitor: str | None) -> str:
     """The name of the metric that decides which epoch is best."""
     return monitor or ("val_loss" if "val_loss" in logs else "loss")
 
 
-def best(epochs: Sequence[Line], name: str) -> Best | None:
+def best(epochs: Sequence[Line], name: str, known: Known | None = None) -> Best | None:
     """The best finite value of a metric over the epochs; the first of equal values.
 
-    An epoch whose loss is not finite is never the best: nothing was trained in it.
+    `known` is what the run says of its metrics. An epoch whose loss is not finite is never the
+    best: nothing was trained in it.
     """
     found = [
         Best(value, count(line.get("epoch")) or 0)
         for line in epochs
         if (value := finite(line.get(name))) is not None and line.get("loss", 0.0) is not None
     ]
-    pick = max if is_higher_better(name) else min
+    pick = max if is_higher_better(name, known) else min
     return pick(found, key=lambda each: each.value) if found else None
 
 
@@ -132,7 +128,7 @@ def best_epoch(run: Path, monitor: str | None = None) -> tuple[str, Best] | None
     # Not every epoch has a validation.
     names = {name: None for line in epochs for name in line}
     name = monitored(names, monitor) if epochs else ""
-    found = best(epochs, name)
+    found = best(epochs, name, of_run(run))
     return None if found is None else (name, found)
 
 

@@ -11,6 +11,7 @@ from kerasdist.runs import metrics_log
 from kerasdist.runs.catalog import current_status, read_object
 from kerasdist.runs.file_names import CONFIG, ENVIRONMENT, EVALUATION, MODEL, RESULT
 from kerasdist.runs.metrics_log import Best, Line, count, finite, metrics_of
+from kerasdist.runs.results import direction
 from kerasdist.runs.results.data_title import data_title
 from kerasdist.runs.results.headline import headline
 
@@ -139,7 +140,12 @@ class Run:
 
     def best(self, name: str) -> Best | None:
         """The best value of a metric over the epochs; the first of equal values."""
-        return metrics_log.best(self.epochs, name)
+        return metrics_log.best(self.epochs, name, self.known_directions)
+
+    @property
+    def known_directions(self) -> dict[str, bool]:
+        """By the name of a metric: whether a higher value is better, as far as the run says it."""
+        return direction.of_environment(self.environment)
 
 
 def read(path: Path, *, status: str | None = None, whole: bool = True) -> Run:

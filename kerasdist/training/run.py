@@ -28,6 +28,7 @@ from kerasdist.runs.checkpoints.recovery import Recovery, default_interval
 from kerasdist.runs.file_names import METRICS, NAN_NOTE
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLock
+from kerasdist.runs.results import direction
 from kerasdist.runs.trained_model import weights_sha256
 from kerasdist.training.best.best_model import BestModel
 from kerasdist.training.best.best_models import BestModels
@@ -247,6 +248,7 @@ def open_run(stack: contextlib.ExitStack, options: TrainingOptions, prepared: Pr
     model = architecture.describe(prepared.model, spec)
     model["summary"] = layer_table.summary(prepared.model)
     environment = provenance.describe(placement.titles)
+    environment |= direction.as_fields(pure.higher_is_better(prepared.model))
     if (told := note(options, prepared)) is not None:  # It is also said, but not to a silent `fit`.
         environment["note"] = told
     folder.describe(model, environment)

@@ -26,6 +26,7 @@ from kerasdist.training import preparation
 from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.loop import Loop
+from kerasdist.training.epochs.signals import raise_after_end
 from kerasdist.training.epochs.validation import test
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared
@@ -99,6 +100,8 @@ def _train_stage(
         is_last = options.stage == len(options.stages) or plan.has_all_steps(loop.step)
         with phase("saving the trained model") if run.path else contextlib.nullcontext():
             _finish(options, engine, run, loop, hooks, watch, is_last=is_last)
+        if options.keeping.is_kept:
+            raise_after_end(loop.last_signal())
         return hooks.history, loop.taken_over()
 
 

@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 from kerasdist.cli.run_callbacks import early_stopping
@@ -55,6 +57,12 @@ class Interrupter(keras.callbacks.Callback):
 def build_callbacks(config):
     return Interrupter()
 """
+
+
+# Presses Ctrl-C when the training has ended, and its last checkpoint is saved.
+LATE = INTERRUPTER.replace("on_train_batch_end(self, batch, ", "on_train_end(self, ").replace(
+    "if batch == 2", "if True"
+)
 
 
 def result(run="runs/tiny/0001"):
@@ -142,12 +150,22 @@ def test_patience_watches_the_training_loss_without_validation(command, bare):
     assert "stopped early: loss has not improved" in done.out
 
 
-def test_the_direction_comes_from_the_name_of_the_monitor():
+def test_the_direction_comes_from_the_metric_or_from_the_name_of_the_monitor():
     assert early_stopping(None, None, has_validation=True) is None
-    stop = early_stopping(3, "val_accuracy", has_validation=True)
-    assert (stop.mode, stop.patience, stop.restore_best_weights) == ("max", 3, False)
-    stop = early_stopping(3, None, has_validation=True)
-    assert (stop.monitor, stop.mode) == ("val_loss", "min")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[keras.metrics.BinaryIoU(name="overlap")])
+    model.evaluate(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+
+    def mode(monitor):
+        stop = early_stopping(3, monitor, has_validation=True)
+        assert (stop.monitor, stop.patience) == (monitor or "val_loss", 3)
+        assert not stop.restore_best_weights
+        stop.set_model(model)
+        stop.on_train_begin()
+        return stop.mode
+
+    assert [mode(name) for name in ("val_overlap", "val_accuracy")] == ["max", "max"]
+    assert [mode(name) for name in (None, "val_quality")] == ["min", "min"]
 
 
 def test_patience_goes_on_counting_after_a_kill(tmp_path, command, tiny):
@@ -184,3 +202,11 @@ def test_the_result_of_an_interrupted_run_counts_the_steps_that_its_message_coun
     assert [path.name for path in Path("runs/tiny/0001/checkpoints").glob("step-*")] == [
         "step-00000003"
     ]
+
+
+def test_an_interrupt_after_the_last_step_stops_the_command_and_the_run_is_finished(command, tiny):
+    (tiny / "callbacks.py").write_text(LATE)
+    assert command("fit", "tiny").code == 130
+    assert result()["status"] == "finished"
+    assert Path("runs/tiny/0001/final.keras").exists()
+    assert "is finished" in command("fit", "tiny").out

@@ -191,6 +191,26 @@ def test_a_callback_ends_predict_and_evaluate_as_in_keras():
     assert kerasdist.evaluate(model, (X, Y), **sized) == pytest.approx(expected, abs=1e-12)
 
 
+class StopAtOnce(keras.callbacks.Callback):
+    def on_predict_begin(self, logs=None):
+        self.model.stop_predicting = True
+
+    def on_test_begin(self, logs=None):
+        self.model.stop_evaluating = True
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_callback_that_asks_to_stop_at_the_begin_gets_what_keras_gives_it(together):
+    model, stop = make_model(), StopAtOnce()
+    model.compile("sgd", "mse", metrics=["mae"], steps_per_execution=together)
+    sized = {"batch_size": BATCH, "callbacks": [stop], "verbose": 0}
+    expected = model.predict(X, **sized)
+    assert len(expected) == together * BATCH
+    np.testing.assert_allclose(kerasdist.predict(model, X, **sized), expected, rtol=0, atol=1e-12)
+    expected = model.evaluate(X, Y, return_dict=True, **sized)
+    assert kerasdist.evaluate(model, (X, Y), **sized) == pytest.approx(expected, abs=1e-12)
+
+
 def test_evaluate_and_predict_leave_the_history_of_fit_alone():
     model = make_model()
     history = kerasdist.fit(model, (X, Y), batch_size=BATCH, progress=False)

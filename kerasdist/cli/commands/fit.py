@@ -29,7 +29,7 @@ from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
 from kerasdist.training.epochs.plan import Plan
-from kerasdist.training.epochs.signals import Terminated
+from kerasdist.training.epochs.signals import AFTER_END, Terminated
 from kerasdist.training.options import (
     DataSource,
     ModelSource,
@@ -294,7 +294,8 @@ def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
         _stop(folder, "failed", f"{type(error).__name__}: {error}")
         raise
     except (KeyboardInterrupt, Terminated) as error:
-        _stop(folder, "interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
+        if not isinstance(error, AFTER_END):
+            _stop(folder, "interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
         raise
 
 
@@ -312,8 +313,7 @@ def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         reporter.warn("interrupted: the report has no confusion matrix and no examples")
     except Exception as error:  # noqa: BLE001 - the run itself is finished
-        reason = first_line(error)
-        reporter.warn(f"the report has no confusion matrix and no examples: {reason}")
+        reporter.warn(f"the report has no confusion matrix and no examples: {first_line(error)}")
     with phase("writing the report"):
         is_written = write_report(path, status="finished")
     if not is_written:

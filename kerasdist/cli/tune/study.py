@@ -22,7 +22,7 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import write_json
 from kerasdist.runs.catalog import read_object
 from kerasdist.runs.lock import RunLock, RunLockedError
-from kerasdist.runs.metrics_log import is_higher_better
+from kerasdist.runs.results.direction import is_higher_better, of_run
 
 FOLDER = Path("tune")
 _STUDY, _JOURNAL, _LOCK = "study.json", "study.journal", "study.lock"
@@ -89,7 +89,7 @@ class Study:
         self, folder: Path, identity: dict[str, Any], *, monitor: str, prune: str, seed: int
     ):
         self.folder, self.monitor = folder, monitor
-        self.is_higher_better = is_higher_better(monitor)
+        self._known: dict[str, bool] = {}
         self._optuna = package = optuna()
         _check_same(folder, identity)
         journal = folder / _JOURNAL
@@ -103,9 +103,22 @@ class Study:
                 storage=self._storage,
                 sampler=_sampler(package, seed),
                 pruner=_pruner(package, prune),
-                direction="maximize" if self.is_higher_better else "minimize",
+                direction="maximize" if is_higher_better(monitor) else "minimize",
                 load_if_exists=True,
             )
+
+    @property
+    def is_higher_better(self) -> bool:
+        """By the metric's object, as soon as a trial has begun to train; before, by its name."""
+        if not self._known:
+            runs = (self.run_of(trial.number) for trial in self.trials())
+            self._known = next((known for run in runs if (known := of_run(run))), {})
+        return is_higher_better(self.monitor, self._known)
+
+    def _for_optuna(self, value: float) -> float:
+        """Optuna is told a direction before the first trial: by the name, which can be wrong."""
+        is_maximized = self._study.direction.name == "MAXIMIZE"
+        return value if self.is_higher_better == is_maximized else -value
 
     def trials(self) -> list[Any]:
         """All trials so far, by number, as Optuna's `FrozenTrial`."""
@@ -177,7 +190,7 @@ class Study:
             return True
         frozen = self.trials()[trial.number]
         if epoch - 1 not in frozen.intermediate_values:
-            trial.report(value, epoch - 1)
+            trial.report(self._for_optuna(value), epoch - 1)
         if not trial.should_prune():
             return False
         trial.set_user_attr(PRUNED_AT, epoch)
@@ -188,7 +201,7 @@ class Study:
         states = self._optuna.trial.TrialState
         trial.set_user_attr(OUTCOME, outcome)
         if outcome == "finished" and value is not None:
-            self._study.tell(trial, value)
+            self._study.tell(trial, self._for_optuna(value))
         elif outcome.startswith("failed"):
             self._study.tell(trial, state=states.FAIL)
         else:  # What diverges or does not fit is as bad as what was pruned: do not go there again.

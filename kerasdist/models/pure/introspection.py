@@ -110,6 +110,24 @@ def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     return list(model._compile_metrics.metrics) if model._compile_metrics is not None else []
 
 
+def higher_is_better(model: keras.Model) -> dict[str, bool]:
+    """Whether a higher value of a metric is better, by its name in the logs.
+
+    Only of metrics that say so, as all of Keras's do that have a better side. The metrics are
+    built.
+    """
+    metrics = compiled_metrics(model)
+    try:
+        names = list(model._compile_metrics.result()) if metrics else []
+    except Exception:  # noqa: BLE001 - a method of the user's, before there is anything to return
+        names = []
+    if len(names) != len(metrics):
+        names = [metric.name for metric in metrics]
+    named = [*((m.name, m) for m in tracked_metrics(model)), *zip(names, metrics, strict=True)]
+    said = {name: getattr(metric, "_direction", None) for name, metric in named}
+    return {name: way == "up" for name, way in said.items() if way in ("up", "down")}
+
+
 def tracked_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     """Metrics that are attributes of the model. Its `call` or `compute_loss` may update them."""
     own = {id(m) for m in compiled_metrics(model)}

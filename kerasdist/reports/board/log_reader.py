@@ -18,8 +18,8 @@ from kerasdist.runs.metrics_log import (
     Line,
     count,
     finite,
-    is_higher_better,
 )
+from kerasdist.runs.results import direction
 
 _BLOCK = 1 << 20
 # Of a log that is this much longer than what was read, only some of the logged steps are parsed.
@@ -48,6 +48,7 @@ class LogReader:
         self._best: dict[str, tuple[float, Line]] = {}
         self._last: dict[str, Line] = {}
         self._with_rate: Line | None = None
+        self._known: direction.Known = {}
         self.every, self.num_pending = 1, 0
 
     def read(self, most_bytes: int) -> int:
@@ -74,6 +75,8 @@ class LogReader:
 
     def _read(self, file: Any, size: int, most_bytes: int) -> int:
         begin = self._place
+        if not begin:
+            self._known = direction.of_run(self._path.parent)
         file.seek(begin)
         while self._place < size and self._place - begin < most_bytes:
             left = size - self._place
@@ -117,7 +120,7 @@ class LogReader:
             curve.add(step, number)
             if kind == EPOCH and name not in NOT_METRICS and number is not None:
                 best = self._best.get(name)
-                sign = 1 if is_higher_better(name) else -1
+                sign = 1 if direction.is_higher_better(name, self._known) else -1
                 if best is None or sign * number > sign * best[0]:
                     self._best[name] = (number, line)
 

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from kerasdist.reports import comparison, page
 from kerasdist.reports.board.watched_runs import Watched
 from kerasdist.reports.plots import Point
-from kerasdist.runs.metrics_log import is_higher_better
 from kerasdist.runs.reading import Run
+from kerasdist.runs.results.direction import is_higher_better
 from kerasdist.runs.results.headline import in_words
 
 DEFAULT_SORT = "started"
@@ -103,7 +103,8 @@ def _rank(watched: Watched) -> tuple[bool, bool, str, float]:
     value = run.last(name) if name else None
     if name is None or value is None:
         return run.is_synthetic, True, "", 0.0
-    return run.is_synthetic, False, name, -value if is_higher_better(name) else value
+    is_higher = is_higher_better(name, run.known_directions)
+    return run.is_synthetic, False, name, -value if is_higher else value
 
 
 def _head(title: str, key: str, kind: str, sort: str, words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,8 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from kerasdist.runs.checkpoints.manifests import EXTENSION_DTYPES, PLAIN_DTYPES
+
 _FLOAT = "not a finite float"
 _ARRAY = "array"
+_MOST_TEXT = 1000
+# As numbers of JSON. Complex ones are not.
+_DTYPES = {name for name in PLAIN_DTYPES + EXTENSION_DTYPES if not name.startswith("complex")}
 
 
 @dataclass(frozen=True)
@@ -21,12 +27,12 @@ class Snapshot:
         step: The number of steps done.
         arrays: Copies the arrays, if the snapshot is saved: the state of the engine by role and
             number (`trainable/0003`, `optimizer/0000`, `ema/0001`, ...), and what callbacks
-            remember (`callbacks/0/best`).
+            remember (`callbacks/EarlyStopping(val_loss)/0/best`).
         meta: The rest. `epoch`, `step_in_epoch`, `examples`, `left_out`, `learning_rate` and `logs`
             say where the training is; `pass` and `position` where it is in the data; `history`,
-            `history_epochs`, `stopped` and `best` are for callbacks and best.keras. `Recovery` adds
-            `identity` (model, data and settings, which must not differ on resume) and `made_with`
-            (versions and hardware, which may).
+            `history_epochs`, `stopped`, `stopped_early` and `best` are for callbacks and
+            best.keras. `Recovery` adds `identity` (model, data and settings, which must not differ
+            on resume) and `made_with` (versions and hardware, which may).
 
     The training makes one in `training/epochs/loop.py`, `Loop._snapshot`. There are no seeds in it:
     random numbers follow from the run's seed, the step and the shard.
@@ -37,8 +43,11 @@ class Snapshot:
     meta: Mapping[str, Any]
 
 
-def encoded(value: Any) -> Any:
+def encoded(value: Any, tell_text: Callable[[str], None] = lambda kind: None) -> Any:
     """Plain JSON. A metric may be NaN or infinite, which JSON cannot say.
+
+    Callbacks may add anything to the logs. What no checkpoint can hold becomes text, and
+    `tell_text` is called with the name of its class.
 
     Example:
         >>> encoded({"loss": float("inf")})
@@ -46,17 +55,28 @@ def encoded(value: Any) -> Any:
         >>> decoded(encoded({"loss": float("inf")}))
         {'loss': inf}
     """
-    if isinstance(value, Mapping):
-        return {key: encoded(item) for key, item in value.items()}
+    if isinstance(value, Mapping) and _can_be_keys(value):
+        return {key: encoded(item, tell_text) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encoded(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_FLOAT: repr(value)}
-    is_scalar = isinstance(value, np.generic) and not isinstance(value, (float, str))
-    # A metric with a number for each class, or a number that a callback added to the logs.
-    if isinstance(value, np.ndarray) or is_scalar:
-        return {_ARRAY: [value.dtype.name, encoded(value.tolist())]}
-    return value
+        return [encoded(item, tell_text) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_FLOAT: repr(float(value))}
+    # A metric with a number for each class, or a number or tensor that a callback logged.
+    with contextlib.suppress(Exception):  # Whatever its class does, the checkpoint is saved.
+        array = getattr(value, "numpy", lambda: value)()
+        if isinstance(array, (np.ndarray, np.generic)) and array.dtype.name in _DTYPES:
+            return {_ARRAY: [array.dtype.name, encoded(array.tolist())]}
+    tell_text(type(value).__name__)
+    with contextlib.suppress(Exception):
+        return str(value)[:_MOST_TEXT]
+    return type(value).__name__
+
+
+def _can_be_keys(value: Mapping[Any, Any]) -> bool:
+    # Or `decoded` would take the mapping for one of ours.
+    return all(isinstance(key, str) for key in value) and set(value) not in ({_FLOAT}, {_ARRAY})
 
 
 def decoded(value: Any) -> Any:

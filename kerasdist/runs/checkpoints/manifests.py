@@ -71,6 +71,12 @@ def dtype_of(name: str) -> np.dtype:
     raise ValueError(f"unknown dtype {name!r}")
 
 
+def is_storable(array: np.ndarray) -> bool:
+    """Whether a checkpoint can hold an array of this dtype and number of dimensions."""
+    is_known = array.dtype.name in PLAIN_DTYPES + EXTENSION_DTYPES
+    return is_known and array.ndim <= MOST_DIMENSIONS
+
+
 def describe(arrays: Mapping[str, np.ndarray]) -> tuple[Entry, ...]:
     """The entries of the arrays to save. Refuses what could not be read back."""
     entries = []
@@ -83,7 +89,7 @@ def describe(arrays: Mapping[str, np.ndarray]) -> tuple[Entry, ...]:
             )
         array = np.asarray(array)
         dtype = array.dtype.name
-        if dtype not in PLAIN_DTYPES + EXTENSION_DTYPES or array.ndim > MOST_DIMENSIONS:
+        if not is_storable(array):
             raise KerasdistError(
                 f"Received the array {name!r} of dtype {dtype} with {array.ndim} dimensions for a "
                 "checkpoint. Expected one of the dtypes "

@@ -94,6 +94,7 @@ class Recovery:
         self._last: tuple[int, Any] | None = None
         self._seen_attempts = 0
         self._seen_losses = 0
+        self._has_told_text = False
 
     def load(self) -> Checkpoint | None:
         """Loads the newest checkpoint that verifies; None if there is none.
@@ -151,12 +152,20 @@ class Recovery:
     def save(self, step: int, arrays: TakeSnapshot, meta: Mapping[str, Any]) -> None:
         """Hands a snapshot to the background thread, unless it is the same as the last one."""
         has_failed = self._check_saver()
-        plain = encoded(meta)
+        plain = encoded(meta, self._tell_text)
         if self._last == (step, plain) and not has_failed:
             return
         self._last_time, self._last = self._clock(), (step, plain)
         more = {"identity": self._identity, "made_with": self._made_with}
         self._saver.save(step, arrays(), {**plain, **more})
+
+    def _tell_text(self, kind: str) -> None:
+        if not self._has_told_text:
+            self._has_told_text = True
+            self._warn(
+                f"a callback logs a value of the type {kind}: checkpoints keep it as text, so a "
+                "resumed run has that in its history. Log numbers or text instead."
+            )
 
     def save_last(
         self, step: int, arrays: TakeSnapshot, meta: Mapping[str, Any]

@@ -15,7 +15,8 @@ from pathlib import Path
 from kerasdist.runs.atomic import write_json
 from kerasdist.runs.catalog import read_object
 from kerasdist.runs.file_names import BEST_MODELS
-from kerasdist.runs.metrics_log import count, finite, is_higher_better
+from kerasdist.runs.metrics_log import count, finite
+from kerasdist.runs.results.direction import Known, is_higher_better, of_run
 
 _INDEX = "index.json"
 _RANKED = re.compile(r"best-([1-9]\d*)")
@@ -50,15 +51,19 @@ def rank_of(which: str) -> int | None:
     return int(found[1]) if found else 1 if which == "best" else None
 
 
-def ranked(models: Iterable[KeptModel], monitor: str) -> list[KeptModel]:
+def ranked(
+    models: Iterable[KeptModel], monitor: str, known: Known | None = None
+) -> list[KeptModel]:
     """The models, the best first; of equal ones the earlier epoch first.
+
+    `known` is what the run says of its metrics.
 
     Example:
         >>> models = [KeptModel(1, 0.5), KeptModel(2, 0.3), KeptModel(3, 0.5)]
         >>> [model.epoch for model in ranked(models, "val_loss")]
         [2, 1, 3]
     """
-    sign = -1.0 if is_higher_better(monitor) else 1.0
+    sign = -1.0 if is_higher_better(monitor, known) else 1.0
     return sorted(models, key=lambda model: (sign * model.value, model.epoch))
 
 
@@ -73,7 +78,7 @@ def read(run: Path) -> list[KeptModel]:
             model = KeptModel(epoch, value, count(each.get("left_at")))
             if (run / model.file).is_file():
                 found.append(model)
-    return ranked(found, str(content.get("monitor")))
+    return ranked(found, str(content.get("monitor")), of_run(run))
 
 
 def kept(run: Path) -> list[KeptModel]:
@@ -88,7 +93,7 @@ def write(run: Path, monitor: str, models: Sequence[KeptModel]) -> None:
         "monitor": monitor,
         "models": [
             {"rank": rank, "epoch": model.epoch, "value": model.value, "file": model.file}
-            for rank, model in enumerate(ranked(staying, monitor), start=1)
+            for rank, model in enumerate(ranked(staying, monitor, of_run(run)), start=1)
         ],
         "left": [
             {"epoch": model.epoch, "value": model.value, "left_at": model.left_at}

@@ -9,8 +9,9 @@ from kerasdist.engine.engine import Engine
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.runs.file_names import BEST
 from kerasdist.runs.folder import RunFolder
-from kerasdist.runs.metrics_log import is_higher_better, monitored
+from kerasdist.runs.metrics_log import monitored
 from kerasdist.runs.results import kept_models
+from kerasdist.runs.results.direction import is_higher_better, of_run
 from kerasdist.training.best.best_models import Attempt, BestModels
 
 
@@ -31,6 +32,7 @@ class BestModel:
     ):
         self._folder, self._monitor, self._attempt = folder, monitor, attempt
         self._others = others
+        self._known = of_run(folder.path)
         self._unwritten: list[Any] | None = None
         self.value: float | None = None
         self.written: float | None = None
@@ -56,7 +58,7 @@ class BestModel:
             )
         if self._unwritten is None and not (self._folder.path / BEST).exists():
             self.value = None  # The folder was lost: the best since then is better than none.
-        is_better = operator.gt if is_higher_better(name) else operator.lt
+        is_better = operator.gt if is_higher_better(name, self._known) else operator.lt
         is_best = self.value is None or is_better(value, self.value)
         is_best = is_best and kept_models.is_comparable(value)
         if is_best:

@@ -11,7 +11,7 @@ from kerasdist.engine.engine import Engine
 from kerasdist.runs import metrics_log
 from kerasdist.runs.file_names import BEST, BEST_MODELS
 from kerasdist.runs.folder import RunFolder
-from kerasdist.runs.results import kept_models
+from kerasdist.runs.results import direction, kept_models
 from kerasdist.runs.results.kept_models import KeptModel
 
 # Writes, and returns the error if that failed.
@@ -33,6 +33,7 @@ class BestModels:
         self._attempt, self._saved_step = attempt, saved_step
         self._models = kept_models.read(folder.path) if count > 1 else []
         self._monitor: str | None = None
+        self._known = direction.of_run(folder.path)
 
     def rewind(self, epoch: int, monitor: str | None) -> None:
         """Forgets the epochs after `epoch`, which will be trained again."""
@@ -46,7 +47,7 @@ class BestModels:
         if not self._models and (self._folder.path / BEST).is_file():
             self._link(BEST, KeptModel(best.epoch, best.value))  # It kept only one model so far.
         if self._models:
-            file = kept_models.ranked(self._models, name)[0].file
+            file = kept_models.ranked(self._models, name, self._known)[0].file
             self._attempt(BEST, lambda: self._folder.link(file, BEST))
 
     def keep(
@@ -94,11 +95,12 @@ class BestModels:
                     file.unlink()
 
     def _is_wanted(self, new: KeptModel, name: str) -> bool:
-        return new in kept_models.ranked([*self._models, new], name)[: self._count]
+        models = kept_models.ranked([*self._models, new], name, self._known)
+        return new in models[: self._count]
 
     def _rank(self, name: str, step: int) -> None:
         """Notes which models are among the best, and since when the others are not."""
-        models = kept_models.ranked(self._models, name)
+        models = kept_models.ranked(self._models, name, self._known)
         best = [replace(model, left_at=None) for model in models[: self._count]]
         rest = [m if m.left_at is not None else replace(m, left_at=step) for m in models]
         self._models = best + rest[self._count :]

@@ -15,33 +15,7 @@ from kerasdist.models import pure
 from kerasdist.runs.atomic import write_text
 from kerasdist.runs.metrics_log import NOT_METRICS
 from kerasdist.training.epochs import early_stop
-
-# What Keras's own callbacks remember between epochs. Other attributes are settings.
-_STATE: dict[type, tuple[str, ...]] = {
-    keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
-    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
-    keras.callbacks.ModelCheckpoint: ("best", "epochs_since_last_save"),
-    keras.callbacks.CSVLogger: (),
-    keras.callbacks.LearningRateScheduler: (),
-    keras.callbacks.LambdaCallback: (),
-    keras.callbacks.TerminateOnNaN: (),
-    keras.callbacks.TensorBoard: (),
-}
-
-
-# Ends the key of a list of numbers in a checkpoint. Other lists have a key for each array.
-_NUMBERS = "numbers"
-
-
-class Remembering(keras.callbacks.Callback):
-    """A callback of kerasdist that says itself what checkpoints keep of it.
-
-    Attributes:
-        remembered: Names of attributes or properties. Each is a number or a list of arrays.
-    """
-
-    remembered: tuple[str, ...] = ()
-
+from kerasdist.training.epochs.callback_memory import CallbackMemory
 
 # These write files. Of several workers, only the chief does.
 _WRITERS = (
@@ -85,11 +59,7 @@ class Hooks:
         self._is_watched = is_watched
         is_chief = engine.placement.is_chief
         self._is_shared = bool(callbacks) and engine.placement.workers is not None
-        # With their numbers in the whole list, which checkpoints know them by.
-        self._numbered = {
-            i: c for i, c in enumerate(callbacks) if is_chief or not isinstance(c, _WRITERS)
-        }
-        self._callbacks = list(self._numbered.values())
+        self._callbacks = [c for c in callbacks if is_chief or not isinstance(c, _WRITERS)]
         self.history = keras.callbacks.History()
         # A list with a history becomes `model.history`: in Keras, only `fit` does that.
         members = [*self._callbacks, self.history] if has_history else self._callbacks
@@ -99,7 +69,7 @@ class Hooks:
         self.every_test_batch = any(pure.wants_batches(c, "test") for c in callbacks)
         self.every_predict_batch = any(pure.wants_batches(c, "predict") for c in callbacks)
         self._begun: tuple[str, int] | None = None
-        self._at_begin = {i: _copied(vars(c)) for i, c in self._numbered.items()}
+        self._memory = CallbackMemory(callbacks, self._callbacks)
 
     def until_batch_end(self, done: int) -> int:
         """The steps until the next `on_*_batch_end`: `compile(steps_per_execution=...)` joins some.
@@ -120,9 +90,20 @@ class Hooks:
     def stop(self) -> bool:
         return bool(self._engine.model.stop_training)
 
-    def stop_again(self) -> None:
-        """For a run that had been stopped, after `restore`: stops if the callbacks still would."""
-        self._engine.model.stop_training = early_stop.still_holds(self._callbacks)
+    @property
+    def stopped_early(self) -> bool:
+        return self.stop and early_stop.is_early(self._callbacks)
+
+    def stop_again(self, *, early: bool | None) -> None:
+        """For a run that had been stopped, after `restore`: stops if the callbacks still would.
+
+        `early` is `stopped_early` at that time; None if an older checkpoint does not say it.
+        """
+        early = early_stop.is_early(self._callbacks) if early is None else early
+        stays = early_stop.still_holds(self._callbacks, early=early)
+        self._engine.model.stop_training = stays
+        if not stays:
+            early_stop.forget(self._callbacks)
 
     def why_stopped(self) -> dict[str, str]:
         """For result.json: what stopped the training. Empty if nothing did."""
@@ -158,13 +139,17 @@ class Hooks:
         history = self.history.history
         before = {name: len(values) for name, values in history.items()}
         self.call("on_epoch_end", epoch, dict(logs))
+        new = {
+            name: values
+            for name, values in history.items()
+            if len(values) > before.get(name, 0) and name not in logs
+        }
+        for values in new.values():
+            values[-1] = _of_now(values[-1])
         added = {
             name: float(values[-1])
-            for name, values in history.items()
-            if len(values) > before.get(name, 0)
-            and name not in logs
-            and name not in _OF_LOGS
-            and isinstance(values[-1], (int, float, np.number))
+            for name, values in new.items()
+            if name not in _OF_LOGS and isinstance(values[-1], (int, float, np.number))
         }
         return {**logs, **added}
 
@@ -182,59 +167,21 @@ class Hooks:
         self.call(hook, index, logs)
 
     def state(self) -> dict[str, np.ndarray]:
-        """What callbacks remember between epochs, as arrays (a best value can be infinite)."""
-        arrays = {}
-        for i, name, value in self._remembered():
-            key = f"callbacks/{i}/{name}"
-            if _is_numbers(value):
-                arrays[f"{key}/{_NUMBERS}"] = np.asarray(value)
-            elif isinstance(value, list):
-                arrays |= {f"{key}/{j:04d}": np.asarray(item) for j, item in enumerate(value)}
-            else:
-                arrays[key] = np.asarray(value)
-        return arrays
+        """What callbacks remember between epochs, for a checkpoint."""
+        return self._memory.arrays()
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores `state`. Call it after `on_train_begin`, which resets it."""
-        lists: dict[tuple[int, str], list[Any]] = {}
-        for key in sorted(k for k in arrays if k.startswith("callbacks/")):
-            _, number, name, *item = key.split("/")
-            if int(number) not in self._numbered:
-                continue
-            if not item:
-                value = arrays[key] if arrays[key].ndim else arrays[key].item()
-                setattr(self._numbered[int(number)], name, value)
-            elif item == [_NUMBERS]:
-                lists[int(number), name] = arrays[key].tolist()
-            else:
-                lists.setdefault((int(number), name), []).append(arrays[key])
-        for (i, name), values in lists.items():
-            current = getattr(self._numbered[i], name, None)
-            if isinstance(current, list) and name in vars(self._numbered[i]):
-                current[:] = values  # Somebody else may hold this list.
-            else:
-                setattr(self._numbered[i], name, values)
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> str | None:
+        """Restores `state`. Call it after `on_train_begin`, which resets it.
 
-    def _remembered(self) -> Iterator[tuple[int, str, Any]]:
-        for i, callback in self._numbered.items():
-            # Of a custom callback: the numbers that the training changed. Others are settings.
-            own = tuple(
-                name
-                for name, value in vars(callback).items()
-                if name != "params" and not _same(value, self._at_begin[i].get(name))
-            )
-            known = [names for kind, names in _STATE.items() if isinstance(callback, kind)]
-            if isinstance(callback, Remembering):
-                known = [callback.remembered]
-            for name in known[0] if known else own:
-                value = getattr(callback, name, None)
-                if (
-                    isinstance(value, (bool, int, float, np.number))
-                    or (bool(known) and isinstance(value, np.ndarray))
-                    or _is_numbers(value)
-                    or (isinstance(value, list) and value and isinstance(value[0], np.ndarray))
-                ):
-                    yield i, name, value
+        Returns what to say of memory that found no callback.
+        """
+        unknown = self._memory.restore(arrays)
+        if not unknown:
+            return None
+        return (
+            f"the checkpoint has the memory of {len(unknown)} callback{'s' * (len(unknown) > 1)} "
+            f"that this training does not have: {', '.join(unknown)}"
+        )
 
     def rewind_logs(self, epoch: int) -> None:
         """Before `on_train_begin` of a resumed run: CSV files keep the finished epochs."""
@@ -264,24 +211,12 @@ class Hooks:
         return True
 
 
-def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a callback, with copies of its lists of numbers: it may append to them."""
-    return {k: list(v) if isinstance(v, list) else v for k, v in attributes.items()}
-
-
-def _same(value: Any, other: Any) -> bool:
-    is_plain = isinstance(value, (bool, int, float, str)) or _is_numbers(value)
-    return value is other or (is_plain and value == other)
-
-
-def _is_numbers(value: Any) -> bool:
-    """Whether it is a list of numbers of one type, such as the losses of all epochs."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and type(value[0]) in (bool, int, float)
-        and all(type(item) is type(value[0]) for item in value)
-    )
+def _of_now(value: Any) -> Any:
+    """The number in a tensor or variable, which would change, and which no file can hold."""
+    if not (keras.ops.is_tensor(value) or isinstance(value, keras.Variable)):
+        return value
+    array = np.asarray(keras.ops.convert_to_numpy(value))
+    return array if array.ndim else array.item()
 
 
 def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
@@ -290,5 +225,11 @@ def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
         return
     header, *rows = path.read_text().splitlines() or [""]
     column = header.split(separator).index("epoch") if "epoch" in header else 0
-    kept = [row for row in rows if row and int(row.split(separator)[column]) < epoch]
-    write_text(path, "\n".join([header, *kept]) + "\n")
+    kept = [row for row in rows if _is_before(epoch, row.split(separator)[column:])]
+    # Without rows there is no header, either: `CSVLogger` writes one into an empty file.
+    write_text(path, "".join(f"{line}\n" for line in (header, *kept)) if kept else "")
+
+
+def _is_before(epoch: int, cells: list[str]) -> bool:
+    """Whether a row is of an earlier epoch. A killed process may have left half a row."""
+    return bool(cells) and cells[0].isdecimal() and int(cells[0]) < epoch

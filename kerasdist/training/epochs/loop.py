@@ -76,11 +76,13 @@ class Loop:
             is_ordered = self._feed.stream.arrays is not None
             self._feed.open(self._plan.pass_of(self.at.epoch) if restored or is_ordered else 0)
         else:
-            self._hooks.restore(saved.arrays)
+            told = self._hooks.restore(saved.arrays)
+            if told is not None:
+                self._watch.reporter.say(told)
             self._hooks.history.history = saved.meta["history"]
             self._hooks.history.epoch = saved.meta["history_epochs"]
             if saved.meta["stopped"]:
-                self._hooks.stop_again()
+                self._hooks.stop_again(early=saved.meta.get("stopped_early"))
         if taken is not None:
             self._hooks.history.history = taken.history
             self._hooks.history.epoch = taken.epochs
@@ -132,6 +134,10 @@ class Loop:
             model.optimizer.finalize_variable_values(model.trainable_variables)
         state.refresh("trainable")
         self._hooks.call("on_train_end", dict(self.at.logs))
+
+    def last_signal(self) -> int:
+        """A signal that no step followed, to any worker; 0 if there was none."""
+        return int(self._engine.placement.of_all(self.signals.received or 0).max())
 
     def result(self) -> dict[str, Any]:
         """The content of result.json, but for the weights."""
@@ -282,6 +288,7 @@ class Loop:
             "history": history.history,
             "history_epochs": history.epoch,
             "stopped": self._hooks.stop,
+            "stopped_early": self._hooks.stopped_early,
             "best": self._run.best_value,
         }
         return Snapshot(

@@ -17,6 +17,17 @@ class Terminated(SystemExit):
         super().__init__(128 + signal.SIGTERM)
 
 
+class TerminatedAfterEnd(Terminated):
+    """SIGTERM came when the training had ended: its result is that of a finished run."""
+
+
+class InterruptedAfterEnd(KeyboardInterrupt):
+    """Ctrl-C came when the training had ended: its result is that of a finished run."""
+
+
+AFTER_END = (TerminatedAfterEnd, InterruptedAfterEnd)
+
+
 class Interrupts:
     """Notes the first signal. A second one stops the process at once."""
 
@@ -54,3 +65,11 @@ def raise_for(number: int) -> None:
         raise KeyboardInterrupt
     if number == signal.SIGTERM:
         raise Terminated
+
+
+def raise_after_end(number: int) -> None:
+    """Raises what a signal stands for that came too late to stop the training."""
+    if number == signal.SIGINT:
+        raise InterruptedAfterEnd
+    if number == signal.SIGTERM:
+        raise TerminatedAfterEnd

@@ -61,7 +61,7 @@ def test(
             began = time.perf_counter()
             if engine.takes_one_batch_a_call:
                 left = 1
-            elif hooks.every_test_batch:
+            elif hooks.every_test_batch or engine.model.stop_evaluating:
                 left = min(left, hooks.until_batch_end(done))
             engine.calls.begin("test")
             outcome = engine.test(feed.batches, left, use_ema=use_ema)
@@ -75,8 +75,9 @@ def test(
             if hooks.every_test_batch and outcome.num_steps:
                 index = hooks.index_of_batch_end(done)
                 hooks.batch("on_test_batch_end", index, metric_results(engine, "test_step"))
-                if engine.model.stop_evaluating:  # A callback asks to stop.
-                    break
+            # A callback asks to stop. As in Keras, one that asks at the begin gets one execution.
+            if engine.model.stop_evaluating and outcome.num_steps:
+                break
             if outcome.status == END_OF_DATA and feed.is_over():
                 _tell_end(engine, feed, done, steps)
                 break
@@ -104,11 +105,12 @@ def outputs(
     hooks.call("on_predict_begin")
     batches = read_batches(feed)
     pieces: list[Any] = []
-    while (steps is None or len(pieces) < steps) and not engine.model.stop_predicting:
+    while steps is None or len(pieces) < steps:
         done = len(pieces)
         if not feed.is_at_end():
             hooks.batch("on_predict_batch_begin", done)
-        together = hooks.until_batch_end(done) if hooks.every_predict_batch else 1
+        by_execution = hooks.every_predict_batch or engine.model.stop_predicting
+        together = hooks.until_batch_end(done) if by_execution else 1
         together = together if steps is None else min(together, steps - done)
         found = [_predicted(engine, batch) for batch in itertools.islice(batches, together)]
         pieces += found
@@ -119,6 +121,8 @@ def outputs(
             hooks.batch("on_predict_batch_end", index, {"outputs": shown})
         if len(found) < together:
             _tell_end(engine, feed, len(pieces), steps)
+            break
+        if engine.model.stop_predicting:
             break
     hooks.call("on_predict_end")
     return _joined(pieces)

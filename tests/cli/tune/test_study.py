@@ -104,6 +104,22 @@ def test_higher_accuracy_is_better(tmp_path):
     assert study.is_higher_better
 
 
+def test_a_metric_whose_name_says_nothing_says_itself_that_higher_is_better(tmp_path):
+    study = made(tmp_path / "study", monitor="val_quality", prune="median")
+    assert not study.is_higher_better
+    for number in range(7):
+        with study.next(99, SPACE) as (trial, _):
+            run = study.run_of(trial.number)
+            run.mkdir()
+            (run / "environment.json").write_text('{"better": {"quality": "higher"}}')
+            value = 0.1 if number == 6 else 0.9
+            assert not study.report(trial, 1, value)
+            assert study.report(trial, 2, value) == (number == 6)  # The lowest is the worst.
+            study.finish(trial, "finished", value)
+    assert study.is_higher_better
+    assert made(tmp_path / "study", monitor="val_quality").is_higher_better
+
+
 @pytest.mark.parametrize("outcome", ["diverged", "out of memory", "failed: for a reason"])
 def test_other_outcomes_count_as_trials(tmp_path, outcome):
     study = made(tmp_path / "study")

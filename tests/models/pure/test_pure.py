@@ -29,6 +29,7 @@ COVERED = {
     "_call_has_training_arg": "test_call_passes_training_only_where_it_is_taken",
     "_flatten_layers": "test_all_layers_include_nested_ones",
     "_compile_config": "test_functions_in_compile_are_found",
+    "_direction": "test_metrics_say_whether_higher_is_better",
     "_compile_loss": "test_compiled_losses_and_metrics_are_found",
     "_compile_metrics": "test_compiled_losses_and_metrics_are_found",
     "_flat_losses": "test_class_number_losses_are_found_with_their_path",
@@ -240,6 +241,28 @@ def test_compiled_losses_and_metrics_are_found():
     assert [m.name for m in pure.compiled_metrics(model)] == ["mae", "accuracy"]
     assert pure.tracked_metrics(model) == []
     assert dense(loss=None)._compile_loss is None
+
+
+def test_metrics_say_whether_higher_is_better():
+    assert pure.higher_is_better(dense()) == {}
+    iou, auc = keras.metrics.BinaryIoU(name="overlap"), keras.metrics.AUC(name="area")
+    model = dense(metrics=["mae", iou, keras.losses.cosine_similarity], weighted_metrics=[auc])
+    model.seen = [keras.metrics.Accuracy(name="own"), keras.metrics.Mean(name="mean")]
+    assert pure.higher_is_better(model) == {"own": True}
+    pure.build(model, example())
+    # The loss is minus the similarity.
+    compiled = {"mae": False, "overlap": True, "cosine_similarity": False, "area": True}
+    assert pure.higher_is_better(model) == {"own": True, **compiled}
+
+
+def test_metrics_of_several_outputs_have_the_names_of_the_logs():
+    given = keras.Input((3,))
+    outputs = {name: keras.layers.Dense(1, name=name)(given) for name in ("a", "b")}
+    model = keras.Model(given, outputs)
+    iou = keras.metrics.BinaryIoU(name="overlap")
+    model.compile("sgd", "mse", metrics={"a": [iou], "b": ["mae"]})
+    model.fit(np.ones((4, 3)), {name: np.ones((4, 1)) for name in "ab"}, verbose=0)
+    assert pure.higher_is_better(model) == {"a_overlap": True, "b_mae": False}
 
 
 def test_functions_in_compile_are_found():

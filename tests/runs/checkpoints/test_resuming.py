@@ -424,6 +424,20 @@ def test_a_signal_at_the_last_step_of_an_epoch_ends_it_once(tmp_path):
     assert digest(tmp_path / "whole") == digest(tmp_path / "parts")
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_after_the_last_step_is_delivered_when_the_run_is_finished(
+    tmp_path, number, raised
+):
+    late = keras.callbacks.LambdaCallback(on_train_end=lambda logs: os.kill(os.getpid(), number))
+    with pytest.raises(raised):
+        fit(tmp_path / "run", epochs=1, callbacks=[late])
+    assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "finished"
+    assert (tmp_path / "run/final.keras").exists()
+    assert fit(tmp_path / "run", epochs=1).epoch == [0]
+
+
 def test_what_was_logged_before_the_first_checkpoint_is_logged_once(tmp_path):
     interrupted(tmp_path / "run", (2,), log_every=1, save_every=100, epochs=1)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

@@ -1,9 +1,11 @@
 """What a stopped training says about why."""
 
 import doctest
+import json
 
 import keras
 import numpy as np
+import pytest
 
 import kerasdist
 from kerasdist.training.epochs import early_stop
@@ -69,3 +71,39 @@ def test_more_epochs_for_a_run_that_stopped_early_say_why_nothing_is_trained(tmp
         assert "stopped early: loss has not improved for 2 epochs after epoch 1" in printed
         assert "init_from=" in printed
         assert "epochs=" not in printed.splitlines()[-1]
+
+
+class Custom(keras.callbacks.Callback):
+    """Nobody knows what it does."""
+
+
+class StopsAt(keras.callbacks.Callback):
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == self.epoch:
+            self.model.stop_training = True
+
+
+@pytest.mark.parametrize("other", [Custom, keras.callbacks.TerminateOnNaN])
+def test_more_patience_continues_a_stopped_run_whatever_other_callbacks_there_are(tmp_path, other):
+    first, _ = run(tmp_path / "run", 12, [stopping(1), other()])
+    again, _ = run(tmp_path / "run", 12, [other(), stopping(1)])
+    assert again.epoch == first.epoch
+    patient, _ = run(tmp_path / "run", 12, [stopping(20), other()])
+    assert len(patient.epoch) == 12 > len(first.epoch)
+
+
+def test_what_a_custom_callback_stopped_stays_stopped_also_after_an_early_stop(tmp_path):
+    first, _ = run(tmp_path / "run", 12, [stopping(1)])
+    stop_at = len(first.epoch) + 1
+    second, _ = run(tmp_path / "run", 12, [stopping(20), StopsAt(stop_at)])
+    assert len(second.epoch) == stop_at + 1
+    told = json.loads((tmp_path / "run/result.json").read_text())["stopped"]
+    assert told == "a callback set `model.stop_training`"
+    third, _ = run(tmp_path / "run", 12, [stopping(30), StopsAt(99)])
+    assert third.epoch == second.epoch
+    fourth, _ = run(tmp_path / "run", 12, [stopping(30)])
+    assert len(fourth.epoch) == 12
