@@ -317,7 +317,7 @@ def test_every_optimizer_applies_by_the_methods_that_steps_replace(is_scaled):
     optimizer.build([weight])
     given = []
     before = running.BaseOptimizer.apply
-    with running._clipping(lambda gradients: given.append(gradients) or gradients):
+    with running._clipping(lambda gradients: given.append(gradients) or gradients, None):
         assert running.BaseOptimizer.apply is not before
         optimizer.apply([tf.constant([1.0, 1.0])], [weight])
         optimizer.apply_gradients([(tf.constant([1.0, 1.0]), weight)])
