@@ -34,6 +34,8 @@ class Column:
         values: The values of a category that the model knows.
         unknown: The part of the values in the training's file that it does not know, or that are
             not numbers.
+        is_style_guessed: Whether its numbers may be written in another style: nothing in the
+            training's file told.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Column:
     has_missing: bool = False
     values: tuple[str | int, ...] = ()
     unknown: float = 0.0
+    is_style_guessed: bool = False
 
     @property
     def has_numbers(self) -> bool:
@@ -77,6 +80,7 @@ class Target:
         classes: The classes in their order, if the task is classification.
         center: The mean of the training part, if the task is regression.
         scale: Its standard deviation.
+        is_style_guessed: Whether its numbers may be written in another style.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Target:
     classes: tuple[str, ...] = ()
     center: float = 0.0
     scale: float = 1.0
+    is_style_guessed: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 from kerasdist.errors import KerasdistError, warn
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
+from kerasdist.tables.column_styles import find_styles, what_is_guessed
 from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.files.source import Expected, Source
 from kerasdist.tables.hints import find_leaks, imbalance
@@ -112,8 +113,9 @@ class Table:
         name = find_target(found, target, str(self.path))
         choice.check(source.names, name)
         commas = source.decimal_commas
-        aim = understand_target(found.columns[name], task, decimal_commas=commas)
-        kinds = find_kinds(found, name, choice, decimal_commas=commas)
+        styles = find_styles(found.columns, commas=commas, points=source.decimal_points)
+        aim = understand_target(found.columns[name], task, styles[name])
+        kinds = find_kinds(found, name, choice, styles)
         raw = read_again(source, kinds.columns, aim, commas=commas)
         split = find_split(raw, kinds.columns, aim, *self._split)
         schema = learn(raw, kinds, aim, ~validation_rows(raw, kinds.columns, aim, split))
@@ -237,6 +239,11 @@ class Table:
             f"{name} tells {target.name} exactly: leave it out with `ignore` (`--ignore`) if it "
             "is not known when you predict"
             for name in find_leaks(self._raw, self.schema, ~chosen)
+        ]
+        notes += [
+            what_is_guessed(column.name, column.style)
+            for column in (target, *self.schema.columns)
+            if column.is_style_guessed
         ]
         if target.classes and self._raw.target is not None:
             rows = np.bincount(self._raw.target, minlength=len(target.classes))

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.tables.kinds import MOST, MOST_INTEGERS, listed
+from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.schema import Target, Task
 from kerasdist.tables.survey import LONGEST, ColumnSurvey, Survey
 from kerasdist.tables.values import BOOLEANS, MAY_BE_CLASSES, Style, number
@@ -54,14 +55,14 @@ def _is_number(column: ColumnSurvey) -> bool:
     return not column.present or max(column.numbers.values(), default=0) >= MOST * column.present
 
 
-def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas: bool) -> Target:
+def understand_target(column: ColumnSurvey, task: Task | None, written: Written) -> Target:
     """The target's task and classes."""
-    style = column.style(decimal_commas)
+    style = written.style
     if not column.present and len(_class_counts(column)) < 2:
         raise _unusable(column, "has no value in any row", "a value in each row")
     num_odd = column.present - column.numbers[style]
     is_number = column.present > 0 and not num_odd
-    is_whole = column.whole == column.numbers[style]
+    is_whole = column.whole[style] == column.numbers[style]
     few = not column.is_many and (
         column.num_values == 2
         or (column.num_values <= MOST_INTEGERS and column.present >= 4 * column.num_values)
@@ -75,7 +76,7 @@ def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas
             raise _unusable(column, _odd_values(column, style), "numbers, for regression")
         if column.num_values == 1 and not column.is_many:
             raise _unusable(column, "has the same value in all rows", "different values")
-        return Target(column.name, "regression", style)
+        return Target(column.name, "regression", style, is_style_guessed=written.is_guess)
     if column.has_long:
         long = f"has texts of more than {LONGEST} characters"
         raise _unusable(column, long, "short names of classes")

@@ -1,6 +1,8 @@
 import pytest
 
 from kerasdist import KerasdistError
+from kerasdist.tables.column_styles import find_styles
+from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.survey import ColumnSurvey, Survey
 from kerasdist.tables.target import find_target, understand_target
 
@@ -21,7 +23,8 @@ WORDS = ["a", "b"] * 10
 
 
 def understood(values, task=None):
-    return understand_target(column("y", values), task, decimal_commas=False)
+    found = column("y", values)
+    return understand_target(found, task, find_styles({"y": found}, commas=False, points=True)["y"])
 
 
 def test_the_named_target_is_taken():
@@ -131,5 +134,5 @@ def test_the_last_column_may_have_a_class_called_none():
 
 
 def test_grouped_numbers_are_not_taken_for_decimals():
-    found = understand_target(column("y", ["1.000", "2.500,0"] * 10), None, decimal_commas=True)
+    found = understand_target(column("y", ["1.000", "2.500,0"] * 10), None, Written("comma"))
     assert found.classes == ("1.000", "2.500,0")

@@ -40,7 +40,9 @@ class CsvFile:
         self.path, self._skip_bad = path, skip_bad
         self._format = found = csv_format(path, has_header=has_header, expected=expected)
         self.names = found.names
-        self.decimal_commas = found.delimiter != ","
+        # Where commas are decimal marks, programs write semicolons. Tabs are used everywhere.
+        self.decimal_commas = found.delimiter == ";"
+        self.decimal_points = found.delimiter == ","
         self.num_skipped = 0
         notes = []
         if found.delimiter != ",":

@@ -19,6 +19,7 @@ class ParquetFile:
 
     unit = "row"
     decimal_commas = False
+    decimal_points = True
     num_skipped = 0
 
     def __init__(self, path: Path):

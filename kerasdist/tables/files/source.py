@@ -65,7 +65,9 @@ class Source(Protocol):
     unit: str
     notes: tuple[str, ...]
     decimal_commas: bool
-    """Whether a lone comma in a number is a decimal comma, and not a thousands separator."""
+    """Whether a lone comma in a number likely is a decimal comma, and no thousands separator."""
+    decimal_points: bool
+    """Whether a lone point likely is a decimal point."""
 
     def blocks(self) -> Generator[Block, None, None]: ...
 

@@ -71,8 +71,8 @@ def read_again(
     status = os.stat(source.path)
     key = (
         *(str(source.path), source.names, status.st_mtime_ns, status.st_size, repr(source)),
-        *(target.name, target.task, target.style, target.classes),
-        *((column.name, column.kind, column.style) for column in columns),
+        *(target.name, target.task, target.style, target.classes, target.is_style_guessed),
+        *((column.name, column.kind, column.style, column.is_style_guessed) for column in columns),
         commas,
     )
     if _last is None or _last[0] != key:
@@ -105,7 +105,14 @@ def read(
         styles[target.name] = target.style
     raw, counts = _read(source, columns, target, styles)
     is_like_it = commas in (None, source.decimal_commas)
-    own = own_styles(styles, counts, commas=source.decimal_commas, is_like_it=is_like_it)
+    learnt = [*columns, *([] if target is None else [target])]
+    own = own_styles(
+        styles,
+        counts,
+        commas=source.decimal_commas,
+        is_like_it=is_like_it,
+        guessed=[column.name for column in learnt if column.is_style_guessed],
+    )
     return raw if own == styles else _read(source, columns, target, own)[0]
 
 
