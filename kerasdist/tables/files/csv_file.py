@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.csv_format import DELIMITERS, csv_format
+from kerasdist.tables.files.csv_rows import Row, long_fields, rows_of
 from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, UNKNOWN, Block, Expected
-
-# A longer field is a quote that is never closed. Python's own limit (131,072) is too short for
-# some texts.
-LONGEST_FIELD = 1 << 24
 
 
 class CsvFile:
@@ -49,6 +44,8 @@ class CsvFile:
             notes.append(
                 f"{DELIMITERS.get(found.delimiter, repr(found.delimiter))}s between the columns"
             )
+        if not found.has_quotes:
+            notes.append("quotes are part of the text")
         if found.encoding == "cp1252":
             notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
         self.notes = tuple(notes)
@@ -74,52 +71,49 @@ class CsvFile:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         width = len(self.names)
-        with self._reader() as reader:
-            end = reader.line_num
-            while True:
-                try:
-                    row = next(reader, None)
-                except csv.Error as error:
-                    raise self._broken(end + 1, f"cannot be read ({error})") from None
-                start, end = end + 1, reader.line_num
-                if row is None:
-                    return
-                if not row or (len(row) == 1 < width and not row[0].strip()):
-                    continue
-                if len(row) == width + 1 and not row[-1].strip():
-                    row = row[:-1]  # A delimiter at the end of the line.
-                if len(row) == width:
-                    yield start, row
-                elif self._skip_bad:
-                    self.num_skipped += 1
-                else:
+        with self._opened() as rows:
+            for line, row, problem in rows:
+                if not problem:
+                    if not row or (len(row) == 1 < width and not row[0].strip()):
+                        continue
+                    if len(row) == width + 1 and not row[-1].strip():
+                        row = row[:-1]  # A delimiter at the end of the line.
+                    if len(row) == width:
+                        yield line, row
+                        continue
                     fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
-                    raise self._broken(start, f"has {fields}, but there are {width} columns")
+                    problem = f"has {fields}, but there are {width} columns"
+                else:
+                    problem = f"cannot be read ({problem})"
+                if not self._skip_bad:
+                    raise self._broken(line, problem)
+                self.num_skipped += 1
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Any]:
+    def _opened(self) -> Iterator[Iterator[Row]]:
+        """The rows after the header."""
         # What cannot be decoded was decided before: only a damaged UTF-16 file gets here.
-        with open(self.path, encoding=self._format.encoding, errors="replace", newline="") as file:
-            before = csv.field_size_limit(LONGEST_FIELD)
-            try:
-                reader = csv.reader(file, delimiter=self._format.delimiter)
-                for _ in range(self._format.has_delimiter_line + self._format.has_header):
-                    _skip_line(reader)
-                yield reader
-            finally:
-                csv.field_size_limit(before)
+        encoding, found = self._format.encoding, self._format
+        with (
+            open(self.path, encoding=encoding, errors="replace", newline="") as file,
+            long_fields(),
+        ):
+            rows = rows_of(file, found.delimiter, has_quotes=found.has_quotes)
+            for _ in range(found.has_delimiter_line + found.has_header):
+                _skip_line(rows)
+            yield rows
 
     def _broken(self, line: int, found: str) -> KerasdistError:
         return KerasdistError(
             f"Line {line} of {str(self.path)!r} {found}. Expected a value for each column. Correct "
-            "the line (it may hold a quote that is not closed), or use `--skip-bad` "
+            "the line (a quote may be missing, or be one too many), or use `--skip-bad` "
             "(`skip_bad=True`) to leave out such lines."
         )
 
 
-def _skip_line(reader: Any) -> None:
-    for row in reader:
-        if any(field.strip() for field in row):
+def _skip_line(rows: Iterator[Row]) -> None:
+    for row in rows:
+        if row.problem or any(field.strip() for field in row.fields):
             return
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import io
 import itertools
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.csv_rows import UNCLOSED, is_quoted, long_fields, rows_of
 from kerasdist.tables.files.source import UNKNOWN, Expected, unreadable
 from kerasdist.tables.values import is_missing, styles_of
 
@@ -42,6 +42,7 @@ class CsvFormat:
         names: The names of the columns.
         has_header: Whether the first line holds these names.
         has_delimiter_line: Whether a line like `sep=;` is before it.
+        has_quotes: Whether quotes surround fields, and are no part of the text.
     """
 
     encoding: str
@@ -49,6 +50,7 @@ class CsvFormat:
     names: tuple[str, ...]
     has_header: bool
     has_delimiter_line: bool = False
+    has_quotes: bool = True
 
 
 def csv_format(
@@ -69,9 +71,10 @@ def csv_format(
     if not text.strip():
         raise unreadable(path, "is empty", "a table", "Check how it was written")
     delimiter, rows = _delimited(path, text, told[1] if told else None, expected)
+    has_quotes = _has_quotes(path, encoding, delimiter)
     if has_header is False:
         names = _numbered(path, max(len(row) for row in rows), expected)
-        return CsvFormat(encoding, delimiter, names, False, told is not None)
+        return CsvFormat(encoding, delimiter, names, False, told is not None, has_quotes)
     header, data = rows[0], rows[1:]
     if data and all(len(row) == len(header) + 1 for row in data) and data[0][-1].strip():
         header = ["", *header]  # As R writes row names: they have no name themselves.
@@ -84,7 +87,7 @@ def csv_format(
             "(`header=False`): the columns are then called column_1, column_2 and so on. If these "
             "are names, use `--header` (`header=True`)."
         )
-    return CsvFormat(encoding, delimiter, names, True, told is not None)
+    return CsvFormat(encoding, delimiter, names, True, told is not None, has_quotes)
 
 
 def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
@@ -173,15 +176,23 @@ def _is_the_only_column(header: list[str], expected: Expected) -> bool:
 
 def _rows(text: str, delimiter: str) -> list[list[str]]:
     rows = []
-    try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if any(field.strip() for field in row):
-                rows.append(row)
+    with long_fields():
+        for row in rows_of(io.StringIO(text, newline=""), delimiter):
+            if row.problem == UNCLOSED:
+                break  # Perhaps it goes on after the sample.
+            if any(field.strip() for field in row.fields):
+                rows.append(row.fields)
             if len(rows) >= _SAMPLE_ROWS:
                 break
-    except csv.Error:
-        pass  # A field that is too long: reading the file names its line.
     return rows or [[""]]
+
+
+def _has_quotes(path: Path, encoding: str, delimiter: str) -> bool:
+    """Whether quotes surround fields. Many programs write none in files with tabs."""
+    if delimiter != "\t":
+        return True
+    with open(path, encoding=encoding, errors="replace", newline="") as file:
+        return is_quoted(file, delimiter)
 
 
 def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
