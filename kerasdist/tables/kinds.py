@@ -12,7 +12,7 @@ from kerasdist.errors import KerasdistError, closest
 from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.schema import Column, Kind
 from kerasdist.tables.survey import ColumnSurvey, Survey
-from kerasdist.tables.values import Style
+from kerasdist.tables.values import LARGEST_EXACT, Style
 
 # Whole numbers with at most this many different values may stand for categories.
 MOST_INTEGERS = 24
@@ -150,7 +150,10 @@ def _kind_of_numbers(column: ColumnSurvey, style: Style) -> Kind | str:
     if column.is_unique and (is_counted or _IDENTIFIER.fullmatch(column.name)):
         return "another number in each row"
     few = not column.is_many and 3 <= column.num_values <= MOST_INTEGERS
-    return "integer" if few and column.present >= 4 * column.num_values else "number"
+    if not few or column.present < 4 * column.num_values:
+        return "number"
+    largest = max(abs(column.lowest), abs(column.highest))
+    return "integer" if largest <= LARGEST_EXACT else "category"
 
 
 def _kind_of_strings(column: ColumnSurvey) -> Kind | str:

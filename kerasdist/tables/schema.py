@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kerasdist.tables.files.source import Expected
-from kerasdist.tables.values import Style
+from kerasdist.tables.values import LARGEST_EXACT, Style
 
 Kind = Literal["number", "integer", "boolean", "category", "text", "date"]
 Task = Literal["classification", "regression"]
@@ -62,6 +62,11 @@ class Column:
     def is_read_as_number(self) -> bool:
         """Whether its values in a file are numbers, and not strings."""
         return self.kind in ("number", "integer")
+
+    @property
+    def is_large(self) -> bool:
+        """Whether float32 does not hold its numbers well."""
+        return self.is_read_as_number and any(abs(c) > LARGEST_EXACT for c in self.centers)
 
     @property
     def num_ids(self) -> int:

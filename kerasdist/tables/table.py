@@ -17,11 +17,11 @@ from kerasdist.tables import wording
 from kerasdist.tables.column_styles import find_styles, what_is_guessed
 from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.files.source import Expected, Source
-from kerasdist.tables.hints import find_leaks, imbalance
+from kerasdist.tables.hints import find_leaks, imbalance, rounding
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
 from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
-from kerasdist.tables.schema import Schema, Task
+from kerasdist.tables.schema import Column, Schema, Target, Task
 from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
 from kerasdist.tables.target import few_rows, find_target, understand_target
@@ -229,27 +229,34 @@ class Table:
 
     def describe(self) -> dict[str, str]:
         """What was found, by topic: short texts for people."""
-        chosen, target = self._is_validation, self.schema.target
+        chosen = self._is_validation
         num_rows, num_validation = len(chosen), int(chosen.sum())
         lines = wording.of_table(self._source, self.schema, self._raw)
         lines["split"] = (
             f"{num_rows - num_validation:,} rows to train on, {num_validation:,} to validate"
         )
-        notes = [
+        notes = self._careful(~chosen)
+        return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+
+    def _careful(self, rows: np.ndarray) -> list[str]:
+        """What people should check before they trust the model.
+
+        Args:
+            rows: The rows for training.
+        """
+        schema, raw, target = self.schema, self._raw, self.schema.target
+        read: list[Column | Target] = [target, *schema.columns]
+        found = [what_is_guessed(c.name, c.style) for c in read if c.is_style_guessed]
+        found += [
             f"{name} tells {target.name} exactly: leave it out with `ignore` (`--ignore`) if it "
             "is not known when you predict"
-            for name in find_leaks(self._raw, self.schema, ~chosen)
+            for name in find_leaks(raw, schema, rows)
         ]
-        notes += [
-            what_is_guessed(column.name, column.style)
-            for column in (target, *self.schema.columns)
-            if column.is_style_guessed
-        ]
-        if target.classes and self._raw.target is not None:
-            rows = np.bincount(self._raw.target, minlength=len(target.classes))
-            found = (few_rows(target.name, rows.tolist()), imbalance(rows, target.classes))
-            notes += [text for text in found if text]
-        return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+        more = [rounding(raw, schema)]
+        if target.classes and raw.target is not None:
+            counts = np.bincount(raw.target, minlength=len(target.classes))
+            more += [few_rows(target.name, counts.tolist()), imbalance(counts, target.classes)]
+        return found + [text for text in more if text]
 
     def describe_examples(self, split: str, positions: Sequence[int]) -> list[dict[str, str]]:
         """The first values of some rows, as they are in the file, and the number of their line.

@@ -74,7 +74,8 @@ def raw_values(table, inputs):
         if inputs.inputs[name].dtype == tf.string:
             sent[name] = tf.constant(values)
         else:
-            sent[name] = tf.constant([float(v) if v not in ("", "n/a") else np.nan for v in values])
+            numbers = [float(v) if v not in ("", "n/a") else np.nan for v in values]
+            sent[name] = tf.constant(numbers, inputs.inputs[name].dtype)
     return sent
 
 
@@ -107,3 +108,15 @@ def test_categories_are_the_same_however_they_are_written(table):
 
 def test_inputs_have_names_that_signatures_allow(table):
     assert next(iter(RawInputs(table.schema).inputs)) == "size_in_m_"
+
+
+def test_large_numbers_stay_apart(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"{20_240_101 + i % 50},{i * i},{'ab'[i % 2]}" for i in range(100)]
+    path.write_text("\n".join(["day,n,label", *lines]))
+    table = Table(path)
+    inputs = RawInputs(table.schema)
+    assert [spec.dtype for spec in inputs.inputs.values()] == [tf.float64, tf.float32]
+    found = tf.function(inputs)(**raw_values(table, inputs))["numbers"]
+    np.testing.assert_allclose(found, table.read(path)["numbers"], atol=1e-5)
+    assert len(np.unique(found[:, 0])) == 50

@@ -1,4 +1,4 @@
-"""Reads the columns of a table into memory, with their types: four bytes per value or word."""
+"""Reads the columns of a table into memory, with their types: mostly four bytes per value."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Raw:
 
     Attributes:
         rows: How many rows there are.
-        columns: float32 for numbers (and dates, in days), `Names` for others; not the texts.
+        columns: float32 or float64 for numbers (and dates, in days), `Names` for others; not the
+            texts.
         words: The words of all text columns together.
-        target: Class numbers (int64) or numbers (float32); None if nobody asked.
+        target: Class numbers (int64) or numbers; None if nobody asked.
         without_target: How many rows were left out, because they have no target, by what is
             written there.
         skipped: How many bad lines were left out.
@@ -105,7 +106,7 @@ def read(
         styles[target.name] = target.style
     raw, counts = _read(source, columns, target, styles)
     is_like_it = commas in (None, source.decimal_commas)
-    learnt = [*columns, *([] if target is None else [target])]
+    learnt: list[Column | Target] = [*columns, *([] if target is None else [target])]
     own = own_styles(
         styles,
         counts,
