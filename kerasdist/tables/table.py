@@ -14,12 +14,12 @@ import numpy as np
 from kerasdist.errors import KerasdistError, warn
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
-from kerasdist.tables.column_styles import find_styles, what_is_guessed
 from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.files.source import Expected, Source
 from kerasdist.tables.hints import find_leaks, imbalance, rounding
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
+from kerasdist.tables.reading.column_styles import find_styles, what_is_guessed
 from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
 from kerasdist.tables.schema import Column, Schema, Target, Task
 from kerasdist.tables.split import find_split, validation_rows

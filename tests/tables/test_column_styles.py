@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from kerasdist import Table
-from kerasdist.tables.column_styles import find_styles
+from kerasdist.tables.reading.column_styles import find_styles
 from kerasdist.tables.reading.raw import read
 from kerasdist.tables.survey import ColumnSurvey
 

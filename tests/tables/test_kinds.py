@@ -3,9 +3,9 @@ import pytest
 
 from kerasdist import KerasdistError
 from kerasdist.tables import survey as surveys
-from kerasdist.tables.column_styles import find_styles
 from kerasdist.tables.files.opening import open_table
 from kerasdist.tables.kinds import Choice, find_kinds
+from kerasdist.tables.reading.column_styles import find_styles
 from kerasdist.tables.survey import survey
 
 RANDOM = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 import pytest
 
 from kerasdist import KerasdistError
-from kerasdist.tables.column_styles import find_styles
+from kerasdist.tables.reading.column_styles import find_styles
 from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.survey import ColumnSurvey, Survey
 from kerasdist.tables.target import find_target, understand_target
