@@ -5,6 +5,7 @@ It computes what `learning.encode` does with NumPy, so that a server needs no Py
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -110,13 +111,17 @@ def _type(column: Column) -> tf.DType:
 
 
 def _input_names(columns: Sequence[Column]) -> list[str]:
-    """A name for each column, as signatures allow them: different ones for different columns."""
+    """A name for each column, as signatures allow them: different ones for different columns.
+
+    TensorFlow takes them for Python's arguments, and compares them in lower case.
+    """
     names: list[str] = []
     for column in columns:
         plain = re.sub(r"\W", "_", column.name, flags=re.ASCII)
         plain = plain if re.match(r"[A-Za-z]", plain) else f"column_{plain.lstrip('_')}"
+        plain += "_" if keyword.iskeyword(plain) or plain.lower() == "self" else ""
         name, number = plain, 2
-        while name in names:
+        while name.lower() in map(str.lower, names):
             name, number = f"{plain}_{number}", number + 1
         names.append(name)
     return names

@@ -1,5 +1,6 @@
 import csv
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -120,3 +121,28 @@ def test_large_numbers_stay_apart(tmp_path):
     found = tf.function(inputs)(**raw_values(table, inputs))["numbers"]
     np.testing.assert_allclose(found, table.read(path)["numbers"], atol=1e-5)
     assert len(np.unique(found[:, 0])) == 50
+
+
+def test_columns_with_any_names_can_be_served(tmp_path):
+    """TensorFlow refuses Python's words as names of inputs, and `age` beside `Age`."""
+    names = ["class", "is", "from", "self", "Self", "age", "Age", "AGE", "age_2", "None", "x y"]
+    lines = [",".join(str((i * i + j) % 37 + 0.5) for j in range(len(names))) for i in range(60)]
+    path = tmp_path / "t.csv"
+    rows = [f"{line},{'ab'[i % 2]}" for i, line in enumerate(lines)]
+    path.write_text("\n".join([",".join([*names, "kind"]), *rows]))
+    table = Table(path, target="kind")
+    inputs = RawInputs(table.schema)
+    assert len({name.lower() for name in inputs.inputs}) == len(names)
+    assert list(inputs.inputs)[:5] == ["class_", "is_", "from_", "self_", "Self__2"]
+    archive = keras.export.ExportArchive()
+    archive.track(inputs)
+    specs = list(inputs.inputs.values())
+
+    def arrays(*tensors):
+        return inputs(**dict(zip(inputs.inputs, tensors, strict=True)))
+
+    archive.add_endpoint("rows", arrays, input_signature=specs)
+    archive.write_out(str(tmp_path / "served"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["rows"]
+    found = served(**raw_values(table, inputs))["numbers"]
+    np.testing.assert_allclose(found, table.read(path)["numbers"], atol=1e-5)
