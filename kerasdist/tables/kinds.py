@@ -87,7 +87,8 @@ def find_kinds(found: Survey, target: str, choice: Choice, styles: Mapping[str, 
         if name == target:
             continue
         style = styles[name].style
-        kind = _chosen(column, choice) or _kind(column, style)
+        found_kind = "the index of pandas" if name in found.indexes else _kind(column, style)
+        kind = _chosen(column, choice) or found_kind
         if kind not in get_args(Kind):
             left_out[name] = kind
             continue

@@ -202,11 +202,12 @@ _PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")
 
 @dataclass(frozen=True)
 class Survey:
-    """A table after one look: the number of its rows, and what its columns hold."""
+    """A table after one look: its rows, what its columns hold, and which are an index."""
 
     rows: int
     skipped: int
     columns: dict[str, ColumnSurvey]
+    indexes: tuple[str, ...] = ()
 
 
 def survey(source: Source) -> Survey:
@@ -219,4 +220,4 @@ def survey(source: Source) -> Survey:
             column.add(values)
     for column in columns.values():
         column.finish()
-    return Survey(rows, source.num_skipped, columns)
+    return Survey(rows, source.num_skipped, columns, source.indexes)

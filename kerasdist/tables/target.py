@@ -35,7 +35,7 @@ def find_target(found: Survey, name: str | None, path: str) -> str:
     if len(evident) == 1:
         return evident[0]
     if not evident and _is_the_only_class(found):
-        return names[-1]
+        return next(name for name in reversed(names) if name not in found.indexes)
     several = f" ({' and '.join(evident)} both could be it)" if len(evident) > 1 else ""
     raise KerasdistError(
         f"It is not evident which column of {path!r} to predict{several}. Expected one of "
@@ -45,7 +45,7 @@ def find_target(found: Survey, name: str | None, path: str) -> str:
 
 def _is_the_only_class(found: Survey) -> bool:
     """Whether the last column has a few strings, and all others have numbers only."""
-    *others, last = found.columns.values()
+    *others, last = (c for name, c in found.columns.items() if name not in found.indexes)
     if not others or not all(_is_number(column) for column in others):
         return False
     return not _is_number(last) and not last.is_many and 2 <= len(_class_counts(last)) <= 20

@@ -23,6 +23,7 @@ class CsvFile:
     """
 
     unit = "line"
+    indexes = ()
 
     def __init__(
         self,

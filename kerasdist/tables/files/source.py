@@ -58,12 +58,14 @@ class Source(Protocol):
         names: The names of the columns.
         unit: What a place is: "line" or "row".
         notes: What was found out about the file and is worth saying.
+        indexes: The columns that are an index of pandas, which numbers or names the rows.
     """
 
     path: Path
     names: tuple[str, ...]
     unit: str
     notes: tuple[str, ...]
+    indexes: tuple[str, ...]
     decimal_commas: bool
     """Whether a lone comma in a number likely is a decimal comma, and no thousands separator."""
     decimal_points: bool
