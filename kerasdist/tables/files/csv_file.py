@@ -47,8 +47,11 @@ class CsvFile:
             )
         if not found.has_quotes:
             notes.append("quotes are part of the text")
-        if found.encoding == "cp1252":
+        if found.encoding.name == "cp1252":
             notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
+        if found.encoding.bad_line:
+            line = found.encoding.bad_line
+            notes.append(f"UTF-8 with damaged characters, the first in line {line}")
         self.notes = tuple(notes)
 
     def __repr__(self) -> str:
@@ -93,8 +96,8 @@ class CsvFile:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Iterator[Row]]:
         """The rows after the header."""
-        # What cannot be decoded was decided before: only a damaged UTF-16 file gets here.
-        encoding, found = self._format.encoding, self._format
+        found = self._format
+        encoding = found.encoding.name  # What it cannot decode was told before.
         with (
             open(self.path, encoding=encoding, errors="replace", newline="") as file,
             long_fields(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import io
 import itertools
 import re
@@ -13,17 +14,13 @@ from pathlib import Path
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.csv_rows import UNCLOSED, is_quoted, long_fields, rows_of
+from kerasdist.tables.files.encoding import Encoding, encoding_of
 from kerasdist.tables.files.source import UNKNOWN, Expected, unreadable
 from kerasdist.tables.values import is_missing, styles_of
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_ROWS = 100
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 # Excel reads this line, and writes none.
 _DELIMITER_LINE = re.compile(r"\s*sep=([^\s\w\"]|\t)[\s,;]*(\r\n|\r|\n)", re.IGNORECASE)
@@ -37,7 +34,7 @@ class CsvFormat:
     """How a CSV file is written.
 
     Attributes:
-        encoding: Python's name of the encoding.
+        encoding: How its characters are written.
         delimiter: What separates the fields.
         names: The names of the columns.
         has_header: Whether the first line holds these names.
@@ -45,7 +42,7 @@ class CsvFormat:
         has_quotes: Whether quotes surround fields, and are no part of the text.
     """
 
-    encoding: str
+    encoding: Encoding
     delimiter: str
     names: tuple[str, ...]
     has_header: bool
@@ -64,7 +61,8 @@ def csv_format(
             line of values is refused.
         expected: What is known about the table.
     """
-    encoding = _encoding(path)
+    found = _encoding(path)
+    encoding = found.name
     text = _start(path, encoding)
     told = _DELIMITER_LINE.match(text)
     text = text[told.end() :] if told else text
@@ -74,7 +72,7 @@ def csv_format(
     has_quotes = _has_quotes(path, encoding, delimiter)
     if has_header is False:
         names = _numbered(path, max(len(row) for row in rows), expected)
-        return CsvFormat(encoding, delimiter, names, False, told is not None, has_quotes)
+        return CsvFormat(found, delimiter, names, False, told is not None, has_quotes)
     header, data = rows[0], rows[1:]
     if data and all(len(row) == len(header) + 1 for row in data) and data[0][-1].strip():
         header = ["", *header]  # As R writes row names: they have no name themselves.
@@ -87,7 +85,7 @@ def csv_format(
             "(`header=False`): the columns are then called column_1, column_2 and so on. If these "
             "are names, use `--header` (`header=True`)."
         )
-    return CsvFormat(encoding, delimiter, names, True, told is not None, has_quotes)
+    return CsvFormat(found, delimiter, names, True, told is not None, has_quotes)
 
 
 def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
@@ -107,13 +105,12 @@ def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
     )
 
 
-def _encoding(path: Path) -> str:
-    """UTF-8 if the whole file is, else Windows-1252, which holds Latin-1."""
+def _encoding(path: Path) -> Encoding:
+    """UTF-16 if the file says so, else what all of it fits best."""
     with open(path, "rb") as file:
         start = file.read(1 << 16)
-        for mark, name in _MARKS.items():
-            if start.startswith(mark):
-                return name
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return Encoding("utf-16")
         if b"\0" in start:
             raise unreadable(
                 path,
@@ -121,16 +118,10 @@ def _encoding(path: Path) -> str:
                 "a text file with one row per line",
                 "Save the table as CSV (or Parquet), and use that file",
             )
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        block = start
-        try:
-            while block:
-                decoder.decode(block)
-                block = file.read(1 << 20)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "cp1252"
-    return "utf-8"
+        blocks = itertools.chain([start], iter(lambda: file.read(1 << 20), b""))
+        found = encoding_of(blocks, is_whole=True)
+        is_marked = found.name == "utf-8" and start.startswith(codecs.BOM_UTF8)
+        return dataclasses.replace(found, name="utf-8-sig") if is_marked else found
 
 
 def _start(path: Path, encoding: str) -> str:

@@ -68,6 +68,19 @@ def test_latin1_after_the_first_megabyte_is_found(written):
     assert rows(written(content))[-1] == ("Zürich", "2")
 
 
+def test_a_damaged_byte_costs_its_own_character(written):
+    content = "name,n\nZürich,1\nGenève,2\nZürich,3\nBiel,n?te\n".encode().replace(b"?", b"\xe9")
+    file = written(content)
+    assert [name for name, _ in rows(file)] == ["Zürich", "Genève", "Zürich", "Biel"]
+    assert rows(file)[-1] == ("Biel", "n\ufffdte")
+    assert file.notes == ("UTF-8 with damaged characters, the first in line 5",)
+    many = b"name,n\n" + "Zürich,1\r\n".encode() * 200_000 + b"Gen\xe8ve,2\r\n"
+    assert written(many).notes[0].endswith("in line 200002")
+    assert rows(written(b"\xef\xbb\xbf" + content))[0] == ("Zürich", "1")
+    assert written("name,n\nn\ufffdte,1\nZürich,2\n".encode()).notes == ()
+    assert rows(written("n,name\n1,Bern\n2,Gen\xe8".encode("latin-1")))[1] == ("2", "Genè")
+
+
 def test_blank_lines_and_delimiters_at_the_end_are_read_over(written):
     file = written("a,b,\r\n\r\n1,2,\r\n  \r\n3,4,\r\n")
     assert file.names == ("a", "b")
