@@ -15,7 +15,7 @@ from kerasdist.errors import KerasdistError, warn
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
-from kerasdist.tables.files.source import Expected, Source
+from kerasdist.tables.files.source import Expected, Source, unreadable
 from kerasdist.tables.hints import find_leaks, imbalance, rounding
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
@@ -186,9 +186,18 @@ class Table:
         source, schema = self._open(Path(path).expanduser()), self.schema
         raw = read(source, schema.columns, None, commas=schema.decimal_commas)
         warn_of_unknown(schema.columns, raw, source.path)
-        if raw.skipped:
+        if not raw.rows:
+            raise unreadable(source.path, "has no rows", "some", "Check how it was written")
+        if raw.repeats and not self._skip_bad:
+            raise KerasdistError(
+                f"Line {raw.repeats[0]} of {str(source.path)!r} holds the names of the columns "
+                "again. Expected a row of values, because each row gets an answer. Remove such "
+                "lines, or use `--skip-bad` (`skip_bad=True`) to leave them out."
+            )
+        skipped = raw.skipped + len(raw.repeats)
+        if skipped:
             warn(
-                f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} of {str(path)!r} left out, "
+                f"{skipped:,} bad line{'s' * (skipped > 1)} of {str(path)!r} left out, "
                 "without an answer. "
                 "Expected a value for each column. Correct these lines to get all answers."
             )

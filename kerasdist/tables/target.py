@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,7 +40,8 @@ def find_target(found: Survey, name: str | None, path: str) -> str:
     several = f" ({' and '.join(evident)} both could be it)" if len(evident) > 1 else ""
     raise KerasdistError(
         f"It is not evident which column of {path!r} to predict{several}. Expected one of "
-        f"{listed(names)}. Add it, for example `target={names[-1]!r}` (`--target {names[-1]}`)."
+        f"{listed(names)}. Add it, for example `target={names[-1]!r}` "
+        f"(`--target {shlex.quote(names[-1])}`)."
     )
 
 

@@ -244,6 +244,45 @@ def test_names_that_come_again_as_values_are_no_names(tmp_path):
     assert Table(path, header=False, target="column_2").class_names == ("long", "round")
 
 
+def joined(path, names="age,town,class"):
+    """Three files, one after another."""
+    part = "".join(f"{i},{['Bern', 'Genf'][i % 2]},{'mf'[i // 2 % 2]}\n" for i in range(20))
+    path.write_text(f"{names}\n{part}" * 3)
+    return path
+
+
+def test_a_header_that_comes_again_is_left_out(tmp_path):
+    path = joined(tmp_path / "t.csv")
+    table = Table(path, target="class", validation_split=0)
+    told = "60 rows, 3 columns (2 lines that repeat the header left out)"
+    assert table.describe()["table"] == told
+    assert table.schema.columns[0].kind == "number"
+    assert table.schema.notes == ()
+    assert Table(path, schema=table.schema).describe()["table"] == told
+    assert Table(path).class_names == ("f", "m")
+    assert table.describe_examples("train", [59])[0]["line"] == "63"
+    path = joined(tmp_path / "u.csv", ",town,class")
+    assert Table(path, categories=["unnamed"]).describe()["table"] == told
+
+
+def test_a_header_among_rows_gets_no_answer(tmp_path):
+    """And the answers of other rows do not shift."""
+    path = joined(tmp_path / "t.csv")
+    with pytest.raises(KerasdistError, match=r"Line 22 of .*t.csv' holds the names of the col"):
+        Table(path, target="class").read(path)
+    table = Table(path, target="class", skip_bad=True)
+    with pytest.warns(UserWarning, match=r"2 bad lines of .* left out, without an answer"):
+        assert len(table.read(path)["numbers"]) == 60
+    numbers = table.row_numbers(path)
+    assert (numbers[19], numbers[20], numbers[-1]) == (20, 22, 62)
+
+
+def test_a_table_to_predict_needs_rows(people, tmp_path):
+    other = write(tmp_path / "new.csv", ["age", "town"], [])
+    with pytest.raises(KerasdistError, match=r"new.csv' has no rows"):
+        Table(people).read(other)
+
+
 def test_a_wrong_share_is_refused(people):
     with pytest.raises(KerasdistError, match=r"`validation_split=1\.5`"):
         Table(people, validation_split=1.5)

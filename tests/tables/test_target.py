@@ -44,6 +44,8 @@ def test_it_is_asked_for_with_the_columns():
     told = r"not evident.*'a', 'b'\. Add it.*`target='b'` \(`--target b`\)"
     with pytest.raises(KerasdistError, match=told):
         find_target(table(a=NUMBERS, b=NUMBERS), None, "t.csv")
+    with pytest.raises(KerasdistError, match=r"\(`--target 'Sale Price'`\)"):
+        find_target(table(**{"a": NUMBERS, "Sale Price": NUMBERS}), None, "t.csv")
     with pytest.raises(KerasdistError, match=r"label and class both could be it"):
         find_target(table(**{"label": WORDS, "class": WORDS}), None, "t.csv")
     with pytest.raises(KerasdistError, match=r"'Surived'.*Did you mean 'Survived'"):

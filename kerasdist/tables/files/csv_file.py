@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.files.csv_format import DELIMITERS, csv_format
+from kerasdist.tables.files.csv_format import DELIMITERS, UNNAMED, csv_format
 from kerasdist.tables.files.csv_rows import Row, long_fields, rows_of
 from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, UNKNOWN, Block, Expected
 
@@ -23,7 +23,7 @@ class CsvFile:
     """
 
     unit = "line"
-    indexes = ()
+    indexes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class CsvFile:
         self.decimal_commas = found.delimiter == ";"
         self.decimal_points = found.delimiter == ","
         self.num_skipped = 0
+        self.repeats: list[int] = []
         notes = []
         if found.delimiter != ",":
             notes.append(
@@ -58,15 +59,16 @@ class CsvFile:
         return f"CsvFile({str(self.path)!r}, {self._format}, skip_bad={self._skip_bad})"
 
     def blocks(self) -> Generator[Block, None, None]:
-        """The rows after the header. Blank lines are no rows."""
+        """The rows after the header. Blank lines are no rows, and the header again is none."""
         self.num_skipped = 0
+        self.repeats = []
         rows: list[list[str]] = []
         places: list[int] = []
         numbers: list[int] = []
         for before, (place, row) in enumerate(self._rows(), 1):
             rows.append(row)
             places.append(place)
-            numbers.append(before + self.num_skipped)
+            numbers.append(before + self.num_skipped + len(self.repeats))
             if len(rows) == ROWS_OF_A_BLOCK:
                 yield _block(rows, places, numbers)
                 rows, places, numbers = [], [], []
@@ -74,7 +76,7 @@ class CsvFile:
             yield _block(rows, places, numbers)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        width = len(self.names)
+        width, last = len(self.names), self.names[-1]
         with self._opened() as rows:
             for line, row, problem in rows:
                 if not problem:
@@ -83,7 +85,10 @@ class CsvFile:
                     if len(row) == width + 1 and not row[-1].strip():
                         row = row[:-1]  # A delimiter at the end of the line.
                     if len(row) == width:
-                        yield line, row
+                        if row[-1].strip() == last and self._is_header(row):
+                            self.repeats.append(line)
+                        else:
+                            yield line, row
                         continue
                     fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
                     problem = f"has {fields}, but there are {width} columns"
@@ -92,6 +97,12 @@ class CsvFile:
                 if not self._skip_bad:
                     raise self._broken(line, problem)
                 self.num_skipped += 1
+
+    def _is_header(self, row: list[str]) -> bool:
+        """Whether a row repeats the header, as in two files that were joined."""
+        names = [name.strip() for name in row]
+        names[0] = names[0] or UNNAMED
+        return self._format.has_header and len(names) > 1 and tuple(names) == self.names
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Iterator[Row]]:

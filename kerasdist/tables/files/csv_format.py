@@ -19,6 +19,8 @@ from kerasdist.tables.files.source import UNKNOWN, Expected, unreadable
 from kerasdist.tables.values import is_missing, styles_of
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+# The index that pandas writes.
+UNNAMED = "unnamed"
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_ROWS = 100
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
@@ -198,7 +200,7 @@ def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
             "a name for each column",
             "Write one there",
         )
-    names = [name or "unnamed" for name in names]  # The index that pandas writes.
+    names = [name or UNNAMED for name in names]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise unreadable(

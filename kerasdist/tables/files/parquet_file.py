@@ -28,7 +28,7 @@ class ParquetFile:
     num_skipped = 0
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path, self.repeats = path, list[int]()
         with self._opened() as file:
             schema = file.schema_arrow
         self.names = tuple(schema.names)

@@ -33,6 +33,7 @@ class Raw:
         without_target: How many rows were left out, because they have no target, by what is
             written there.
         skipped: How many bad lines were left out.
+        repeats: The lines that were left out because they repeat the header.
         styles: How the file writes the numbers of each column.
         unread: For columns of numbers, how many values are there but are not numbers, and the
             first of them.
@@ -44,6 +45,7 @@ class Raw:
     target: np.ndarray | None
     without_target: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
+    repeats: Sequence[int] = ()
     styles: Mapping[str, Style] = field(default_factory=dict)
     unread: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -156,6 +158,7 @@ def _read(
         np.concatenate(found_targets) if found_targets else None,
         {} if reader is None else dict(reader.left_out),
         source.num_skipped,
+        source.repeats,
         styles,
         {n: (b.num_unread, b.unread) for n, b in builders.items() if isinstance(b, Numbers)},
     )
