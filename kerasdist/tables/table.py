@@ -104,10 +104,7 @@ class Table:
         source = self._source
         found = survey(source)
         if not found.rows:
-            raise KerasdistError(
-                f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
-                "Check how it was written."
-            )
+            raise _without_rows(self.path)
         if self._has_header is None and target not in source.names:
             wording.check_header(source, found)
         name = find_target(found, target, str(self.path))
@@ -128,6 +125,8 @@ class Table:
         schema = self.schema
         commas = schema.decimal_commas
         raw = read_again(self._source, schema.columns, schema.target, commas=commas)
+        if not raw.rows and not raw.without_target:
+            raise _without_rows(self.path)
         warn_of_unknown(schema.columns, raw, self.path)
         return raw
 
@@ -187,7 +186,7 @@ class Table:
         raw = read(source, schema.columns, None, commas=schema.decimal_commas)
         warn_of_unknown(schema.columns, raw, source.path)
         if not raw.rows:
-            raise unreadable(source.path, "has no rows", "some", "Check how it was written")
+            raise _without_rows(source.path)
         if raw.repeats and not self._skip_bad:
             raise KerasdistError(
                 f"Line {raw.repeats[0]} of {str(source.path)!r} holds the names of the columns "
@@ -283,3 +282,7 @@ class Table:
     def __repr__(self) -> str:
         lines = [f"{title}: {text}" for title, text in self.describe().items()]
         return "\n".join([f"Table {str(self.path)!r}", *lines])
+
+
+def _without_rows(path: Path) -> KerasdistError:
+    return unreadable(path, "has names of columns, but no rows", "some", "Check how it was written")

@@ -279,8 +279,11 @@ def test_a_header_among_rows_gets_no_answer(tmp_path):
 
 def test_a_table_to_predict_needs_rows(people, tmp_path):
     other = write(tmp_path / "new.csv", ["age", "town"], [])
-    with pytest.raises(KerasdistError, match=r"new.csv' has no rows"):
+    with pytest.raises(KerasdistError, match=r"new.csv' has names of columns, but no rows"):
         Table(people).read(other)
+    moved = write(tmp_path / "o.csv", ["id", "age", "town", "class"], [])
+    with pytest.raises(KerasdistError, match=r"o.csv' has names of columns, but no rows"):
+        _ = Table(moved, schema=Table(people).schema).all
 
 
 def test_a_wrong_share_is_refused(people):
