@@ -202,6 +202,18 @@ def test_the_exported_model_takes_the_columns_as_they_are(people, command, unsee
             assert guess["probability"] == pytest.approx(probabilities[guess["index"]], abs=1e-4)
 
 
+def test_the_printed_call_of_an_exported_model_works(command, tmp_path):
+    """Also with names that are words of Python, and numbers that float32 would round."""
+    rows = [[i * i % 37 + 0.5, 20_240_101 + 3 * i, f"w{i % 3}", "ab"[i % 2]] for i in range(60)]
+    write_table(tmp_path / "t.csv", ["class", "day", "is", "kind"], rows)
+    assert command("fit", "t.csv", "--target", "kind", "--epochs", 1, "--quiet").code == 0
+    done = command("export", "runs/t/0001", "--format", "saved_model")
+    lines = done.lines[done.lines.index("call it from Python:") + 1 :]
+    call = "\n".join(line.strip() for line in lines)
+    assert "class_=tf.constant([0.0]), day=tf.constant([0.0], tf.float64), is_=" in call
+    exec(call)
+
+
 def test_it_is_exported_to_litert(people, command):
     done = command(
         "export", people / "runs/people/0001", "--format", "litert", "--output", "m.tflite"

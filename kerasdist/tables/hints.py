@@ -10,6 +10,8 @@ from kerasdist.tables.schema import Schema
 
 # A class with a smaller part of its fair share of the rows is rare enough to say so.
 RARE_CLASS = 0.2
+# Answers that are rounded to more than this part of the target's deviation are worth a hint.
+SMALL_STEP = 0.01
 # A number that follows the target this closely hardly is a coincidence.
 SAME = 0.9999
 
@@ -52,6 +54,20 @@ def _is_proportional(values: np.ndarray, targets: np.ndarray) -> bool:
     if not x.std() or not y.std():
         return False
     return bool(abs(np.corrcoef(x, y)[0, 1]) > SAME)
+
+
+def rounding(raw: Raw, schema: Schema) -> str | None:
+    """What to say of a target whose large numbers float32 cannot tell apart."""
+    target = schema.target
+    if target.task != "regression" or raw.target is None:
+        return None
+    step = float(np.spacing(np.float32(np.abs(raw.target).max(initial=0))))
+    if step <= SMALL_STEP * target.scale:
+        return None
+    return (
+        f"the target {target.name} has numbers so large that answers are multiples of {step:,.6g}: "
+        "subtract the same number from all of them"
+    )
 
 
 def imbalance(counts: np.ndarray, classes: tuple[str, ...]) -> str | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
 from kerasdist.errors import KerasdistError, closest
+from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.schema import Column, Kind
 from kerasdist.tables.survey import ColumnSurvey, Survey
+from kerasdist.tables.values import LARGEST_EXACT, Style
 
 # Whole numbers with at most this many different values may stand for categories.
 MOST_INTEGERS = 24
@@ -71,18 +73,27 @@ class Kinds:
     notes: tuple[str, ...] = ()
 
 
-def find_kinds(found: Survey, target: str, choice: Choice, *, decimal_commas: bool) -> Kinds:
-    """The kinds of all columns but the target."""
+def find_kinds(found: Survey, target: str, choice: Choice, styles: Mapping[str, Written]) -> Kinds:
+    """The kinds of all columns but the target.
+
+    Args:
+        found: What the columns hold.
+        target: The target.
+        choice: What the user decides.
+        styles: How the columns write their numbers.
+    """
     columns, left_out, notes = [], {}, []
     for name, column in found.columns.items():
         if name == target:
             continue
-        style = column.style(decimal_commas)
-        kind = _chosen(column, choice) or _kind(column, column.numbers[style])
+        style = styles[name].style
+        found_kind = "the index of pandas" if name in found.indexes else _kind(column, style)
+        kind = _chosen(column, choice) or found_kind
         if kind not in get_args(Kind):
             left_out[name] = kind
             continue
-        columns.append(Column(name, cast(Kind, kind), style))
+        is_guess = styles[name].is_guess and kind in ("number", "integer")
+        columns.append(Column(name, cast(Kind, kind), style, is_style_guessed=is_guess))
         odd = column.present - (column.numbers[style] if kind != "date" else column.dates)
         if kind in ("number", "integer", "date") and odd:
             what = "dates" if kind == "date" else "numbers"
@@ -112,7 +123,7 @@ def _chosen(column: ColumnSurvey, choice: Choice) -> Kind | str | None:
     return "text" if column.name in choice.texts else None
 
 
-def _kind(column: ColumnSurvey, num_numbers: int) -> Kind | str:
+def _kind(column: ColumnSurvey, style: Style) -> Kind | str:
     """The kind of a column, or the reason why it is left out."""
     present = column.present
     if not present:
@@ -122,8 +133,8 @@ def _kind(column: ColumnSurvey, num_numbers: int) -> Kind | str:
         return f"always {value[:20]}"
     if column.num_values == 1 and not column.is_many:
         return "category"  # Whether it is there is what it says.
-    if num_numbers >= MOST * present:
-        return _kind_of_numbers(column)
+    if column.numbers[style] >= MOST * present:
+        return _kind_of_numbers(column, style)
     if column.dates >= MOST * present:
         return "date"
     if column.unclear_dates >= MOST * present:
@@ -133,14 +144,17 @@ def _kind(column: ColumnSurvey, num_numbers: int) -> Kind | str:
     return _kind_of_strings(column)
 
 
-def _kind_of_numbers(column: ColumnSurvey) -> Kind | str:
-    if column.whole < column.present:
+def _kind_of_numbers(column: ColumnSurvey, style: Style) -> Kind | str:
+    if column.whole[style] < column.present:
         return "number"
     is_counted = column.highest - column.lowest + 1 == column.present
     if column.is_unique and (is_counted or _IDENTIFIER.fullmatch(column.name)):
         return "another number in each row"
     few = not column.is_many and 3 <= column.num_values <= MOST_INTEGERS
-    return "integer" if few and column.present >= 4 * column.num_values else "number"
+    if not few or column.present < 4 * column.num_values:
+        return "number"
+    largest = max(abs(column.lowest), abs(column.highest))
+    return "integer" if largest <= LARGEST_EXACT else "category"
 
 
 def _kind_of_strings(column: ColumnSurvey) -> Kind | str:

@@ -134,7 +134,9 @@ def encode(raw: Raw, schema: Schema) -> dict[str, np.ndarray]:
 
 def _scaled(column: Column, values: np.ndarray) -> np.ndarray:
     features = number_features(column, values)
-    centers, scales = np.array(column.centers, np.float32), np.array(column.scales, np.float32)
+    # Large numbers are float64 until the center is subtracted.
+    kind = features.dtype
+    centers, scales = np.array(column.centers, kind), np.array(column.scales, kind)
     scaled = (features - centers) / scales
     bent = scaled / np.sqrt(1 + np.square(scaled / np.float32(BEND)))
     missing = np.isnan(values)
@@ -173,4 +175,6 @@ def as_targets(raw: Raw, schema: Schema) -> np.ndarray:
     """The targets as the loss takes them: class numbers, or a column of numbers."""
     if raw.target is None:  # An empty table.
         return np.zeros((0, 1) if schema.target.task == "regression" else 0, np.int64)
-    return raw.target[:, None] if schema.target.task == "regression" else raw.target
+    if schema.target.task == "regression":
+        return raw.target[:, None].astype(np.float32)
+    return raw.target

@@ -5,6 +5,7 @@ It computes what `learning.encode` does with NumPy, so that a server needs no Py
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -34,8 +35,9 @@ class RawInputs(tf.Module):
     """The way from the columns of a table to the arrays that a model reads.
 
     Attributes:
-        inputs: A `tf.TensorSpec` per column: float32 for numbers (NaN where one is missing),
-            strings for others. Its name is the column's, with `_` for what no name may have.
+        inputs: A `tf.TensorSpec` per column: float32 for numbers (NaN where one is missing), or
+            float64 if their median is above 16,777,216; strings for others. Its name is the
+            column's, with `_` for what no name may have.
         columns: The column of each input.
     """
 
@@ -44,8 +46,8 @@ class RawInputs(tf.Module):
         self._schema = schema
         self.columns = dict(zip(_input_names(schema.columns), schema.columns, strict=True))
         self.inputs = {
-            name: tf.TensorSpec([None], tf.float32 if c.is_read_as_number else tf.string, name)
-            for name, c in self.columns.items()
+            name: tf.TensorSpec([None], _type(column), name)
+            for name, column in self.columns.items()
         }
         self._tables = {
             column.name: _table(column.values, FIRST_VALUE, OTHER)
@@ -63,7 +65,7 @@ class RawInputs(tf.Module):
             if column.kind == "text":
                 texts.append(given)
             if column.has_numbers:
-                found = _days(given) if column.kind == "date" else tf.cast(given, tf.float32)
+                found = _days(given) if column.kind == "date" else tf.cast(given, _type(column))
                 numbers += _scaled(column, found)
             if column.has_category:
                 ids.append(self._ids(column, given))
@@ -102,14 +104,24 @@ class RawInputs(tf.Module):
         return words.with_values(ids).to_tensor(PADDING, shape=shape)
 
 
+def _type(column: Column) -> tf.DType:
+    if not column.is_read_as_number:
+        return tf.string
+    return tf.float64 if column.is_large else tf.float32
+
+
 def _input_names(columns: Sequence[Column]) -> list[str]:
-    """A name for each column, as signatures allow them: different ones for different columns."""
+    """A name for each column, as signatures allow them: different ones for different columns.
+
+    TensorFlow takes them for Python's arguments, and compares them in lower case.
+    """
     names: list[str] = []
     for column in columns:
         plain = re.sub(r"\W", "_", column.name, flags=re.ASCII)
         plain = plain if re.match(r"[A-Za-z]", plain) else f"column_{plain.lstrip('_')}"
+        plain += "_" if keyword.iskeyword(plain) or plain.lower() == "self" else ""
         name, number = plain, 2
-        while name in names:
+        while name.lower() in map(str.lower, names):
             name, number = f"{plain}_{number}", number + 1
         names.append(name)
     return names
@@ -132,7 +144,7 @@ def _is_missing(text: tf.Tensor) -> tf.Tensor:
 
 def _scaled(column: Column, found: tf.Tensor) -> list[tf.Tensor]:
     missing = ~tf.math.is_finite(found)
-    features = [tf.where(missing, 0.0, found)]
+    features = [tf.where(missing, tf.zeros_like(found), found)]
     if column.kind == "date":
         for length in (YEAR, WEEK):
             turn = tf.math.floormod(features[0], length) / length * tf.constant(2 * math.pi)
@@ -141,7 +153,7 @@ def _scaled(column: Column, found: tf.Tensor) -> list[tf.Tensor]:
     for feature, center, scale in zip(features, column.centers, column.scales, strict=True):
         scaled = (feature - center) / scale
         bent = scaled / tf.sqrt(1 + tf.square(scaled / BEND))
-        results.append(tf.where(missing, 0.0, bent))
+        results.append(tf.where(missing, 0.0, tf.cast(bent, tf.float32)))
     if column.has_missing:
         results.append(tf.cast(missing, tf.float32))
     return results

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kerasdist.tables.files.source import Expected
-from kerasdist.tables.values import Style
+from kerasdist.tables.values import LARGEST_EXACT, Style
 
 Kind = Literal["number", "integer", "boolean", "category", "text", "date"]
 Task = Literal["classification", "regression"]
@@ -34,6 +34,8 @@ class Column:
         values: The values of a category that the model knows.
         unknown: The part of the values in the training's file that it does not know, or that are
             not numbers.
+        is_style_guessed: Whether its numbers may be written in another style: nothing in the
+            training's file told.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Column:
     has_missing: bool = False
     values: tuple[str | int, ...] = ()
     unknown: float = 0.0
+    is_style_guessed: bool = False
 
     @property
     def has_numbers(self) -> bool:
@@ -59,6 +62,11 @@ class Column:
     def is_read_as_number(self) -> bool:
         """Whether its values in a file are numbers, and not strings."""
         return self.kind in ("number", "integer")
+
+    @property
+    def is_large(self) -> bool:
+        """Whether float32 does not hold its numbers well."""
+        return self.is_read_as_number and any(abs(c) > LARGEST_EXACT for c in self.centers)
 
     @property
     def num_ids(self) -> int:
@@ -77,6 +85,7 @@ class Target:
         classes: The classes in their order, if the task is classification.
         center: The mean of the training part, if the task is regression.
         scale: Its standard deviation.
+        is_style_guessed: Whether its numbers may be written in another style.
     """
 
     name: str
@@ -85,6 +94,7 @@ class Target:
     classes: tuple[str, ...] = ()
     center: float = 0.0
     scale: float = 1.0
+    is_style_guessed: bool = False
 
 
 @dataclass(frozen=True)

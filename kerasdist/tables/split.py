@@ -109,7 +109,12 @@ def _hashes(values: Names | np.ndarray) -> np.ndarray:
         return hashes[values.codes]  # NO_CODE is the last one.
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), np.float32(np.nan), values + np.float32(0))  # No -0.
-        return values.astype(np.float32).view(np.uint32).astype(np.uint64)
+        short = values.astype(np.float32)
+        hashes = short.view(np.uint32).astype(np.uint64)
+        if values.dtype == np.float32:
+            return hashes
+        is_rounded = ~np.isnan(values) & (values != short)
+        return np.where(is_rounded, values.astype(np.float64).view(np.uint64), hashes)
     return values.astype(np.uint64)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerasdist.tables.files.source import Source
-from kerasdist.tables.reading.styles import in_order
 from kerasdist.tables.values import (
     BLANKS,
     BOOLEANS,
@@ -44,7 +43,10 @@ class ColumnSurvey:
         is_many: Whether there are more different values than `MOST_VALUES`.
         repeats: Whether some value comes twice.
         numbers: How many values are numbers, in each style.
-        whole: How many values are whole numbers.
+        separated: How many numbers have a point or a comma.
+        small: How many numbers without one are below 1000.
+        large: How many numbers without one are not.
+        whole: How many values are whole numbers, in each style.
         dates: How many are ISO dates.
         unclear_dates: How many are dates in another form.
         words: The number of words in all values.
@@ -62,7 +64,10 @@ class ColumnSurvey:
     is_many: bool = False
     repeats: bool = False
     numbers: Counter[Style] = field(default_factory=Counter)
-    whole: int = 0
+    separated: int = 0
+    small: int = 0
+    large: int = 0
+    whole: Counter[Style] = field(default_factory=Counter)
     dates: int = 0
     unclear_dates: int = 0
     words: int = 0
@@ -135,14 +140,21 @@ class ColumnSurvey:
             return False
         total = sum(values.values())
         self.words += total
-        commas = 0
+        commas, whole, whole_commas = 0, 0, 0
         for text, value, count in zip(values, found, values.values(), strict=True):
-            self.whole += count if value.is_integer() else 0
-            if text[-4:-3] == ".":  # 1.234 may be either.
-                commas += count if "comma" in styles_of(text) else 0
+            is_whole = value.is_integer()
+            whole += count if is_whole else 0
+            if "." not in text:
+                self._see_unseparated(value, count)
+                commas += count
+                whole_commas += count if is_whole else 0
             else:
-                commas += count if "." not in text else 0
+                self.separated += count
+                if text[-4:-3] == "." and "comma" in styles_of(text):  # 1.234 may be either.
+                    commas += count
+                    whole_commas += count
         self.numbers.update({"point": total, "thousands": total, "comma": commas})
+        self.whole.update({"point": whole, "thousands": whole, "comma": whole_commas})
         finite = [value for value in found if math.isfinite(value)]
         self.lowest = min(self.lowest, *finite, math.inf)
         self.highest = max(self.highest, *finite, -math.inf)
@@ -153,9 +165,14 @@ class ColumnSurvey:
         styles = styles_of(value)
         self.numbers.update(dict.fromkeys(styles, count))
         if styles:
-            found = number(value, min(styles, key=_PREFERRED.index))
+            meanings = {style: number(value, style) for style in styles}
+            self.whole.update({s: count for s, found in meanings.items() if found.is_integer()})
+            found = meanings[min(styles, key=_PREFERRED.index)]
+            if "." in value or "," in value:
+                self.separated += count
+            else:
+                self._see_unseparated(found, count)
             if math.isfinite(found):
-                self.whole += count if found.is_integer() else 0
                 self.lowest, self.highest = min(self.lowest, found), max(self.highest, found)
             return
         self.odd = value.strip(BLANKS) if self.odd is None else self.odd
@@ -164,9 +181,11 @@ class ColumnSurvey:
         elif is_unclear_date(value):
             self.unclear_dates += count
 
-    def style(self, decimal_commas: bool) -> Style:
-        """The way in which most values are numbers."""
-        return max(in_order(decimal_commas), key=lambda style: self.numbers[style])
+    def _see_unseparated(self, value: float, count: int) -> None:
+        if abs(value) < 1000:
+            self.small += count
+        else:
+            self.large += count
 
     def is_boolean(self) -> bool:
         found = {value.lower() for value in self.values}
@@ -183,11 +202,12 @@ _PREFERRED: tuple[Style, ...] = ("point", "comma", "thousands")
 
 @dataclass(frozen=True)
 class Survey:
-    """A table after one look: the number of its rows, and what its columns hold."""
+    """A table after one look: its rows, what its columns hold, and which are an index."""
 
     rows: int
     skipped: int
     columns: dict[str, ColumnSurvey]
+    indexes: tuple[str, ...] = ()
 
 
 def survey(source: Source) -> Survey:
@@ -200,4 +220,4 @@ def survey(source: Source) -> Survey:
             column.add(values)
     for column in columns.values():
         column.finish()
-    return Survey(rows, source.num_skipped, columns)
+    return Survey(rows, source.num_skipped, columns, source.indexes)

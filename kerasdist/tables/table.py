@@ -15,12 +15,13 @@ from kerasdist.errors import KerasdistError, warn
 from kerasdist.recipes.own_data.splits import check_fraction
 from kerasdist.tables import wording
 from kerasdist.tables.files.opening import open_table
-from kerasdist.tables.files.source import Expected, Source
-from kerasdist.tables.hints import find_leaks, imbalance
+from kerasdist.tables.files.source import Expected, Source, unreadable
+from kerasdist.tables.hints import find_leaks, imbalance, rounding
 from kerasdist.tables.kinds import Choice, find_kinds
 from kerasdist.tables.learning import as_targets, encode, learn
+from kerasdist.tables.reading.column_styles import find_styles, what_is_guessed
 from kerasdist.tables.reading.raw import Raw, read, read_again, rows_at
-from kerasdist.tables.schema import Schema, Task
+from kerasdist.tables.schema import Column, Schema, Target, Task
 from kerasdist.tables.split import find_split, validation_rows
 from kerasdist.tables.survey import survey
 from kerasdist.tables.target import few_rows, find_target, understand_target
@@ -103,17 +104,15 @@ class Table:
         source = self._source
         found = survey(source)
         if not found.rows:
-            raise KerasdistError(
-                f"The table {str(self.path)!r} has names of columns, but no rows. Expected some. "
-                "Check how it was written."
-            )
+            raise _without_rows(self.path)
         if self._has_header is None and target not in source.names:
             wording.check_header(source, found)
         name = find_target(found, target, str(self.path))
         choice.check(source.names, name)
         commas = source.decimal_commas
-        aim = understand_target(found.columns[name], task, decimal_commas=commas)
-        kinds = find_kinds(found, name, choice, decimal_commas=commas)
+        styles = find_styles(found.columns, commas=commas, points=source.decimal_points)
+        aim = understand_target(found.columns[name], task, styles[name])
+        kinds = find_kinds(found, name, choice, styles)
         raw = read_again(source, kinds.columns, aim, commas=commas)
         split = find_split(raw, kinds.columns, aim, *self._split)
         schema = learn(raw, kinds, aim, ~validation_rows(raw, kinds.columns, aim, split))
@@ -126,6 +125,8 @@ class Table:
         schema = self.schema
         commas = schema.decimal_commas
         raw = read_again(self._source, schema.columns, schema.target, commas=commas)
+        if not raw.rows and not raw.without_target:
+            raise _without_rows(self.path)
         warn_of_unknown(schema.columns, raw, self.path)
         return raw
 
@@ -184,9 +185,18 @@ class Table:
         source, schema = self._open(Path(path).expanduser()), self.schema
         raw = read(source, schema.columns, None, commas=schema.decimal_commas)
         warn_of_unknown(schema.columns, raw, source.path)
-        if raw.skipped:
+        if not raw.rows:
+            raise _without_rows(source.path)
+        if raw.repeats and not self._skip_bad:
+            raise KerasdistError(
+                f"Line {raw.repeats[0]} of {str(source.path)!r} holds the names of the columns "
+                "again. Expected a row of values, because each row gets an answer. Remove such "
+                "lines, or use `--skip-bad` (`skip_bad=True`) to leave them out."
+            )
+        skipped = raw.skipped + len(raw.repeats)
+        if skipped:
             warn(
-                f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} of {str(path)!r} left out, "
+                f"{skipped:,} bad line{'s' * (skipped > 1)} of {str(path)!r} left out, "
                 "without an answer. "
                 "Expected a value for each column. Correct these lines to get all answers."
             )
@@ -227,22 +237,34 @@ class Table:
 
     def describe(self) -> dict[str, str]:
         """What was found, by topic: short texts for people."""
-        chosen, target = self._is_validation, self.schema.target
+        chosen = self._is_validation
         num_rows, num_validation = len(chosen), int(chosen.sum())
         lines = wording.of_table(self._source, self.schema, self._raw)
         lines["split"] = (
             f"{num_rows - num_validation:,} rows to train on, {num_validation:,} to validate"
         )
-        notes = [
+        notes = self._careful(~chosen)
+        return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+
+    def _careful(self, rows: np.ndarray) -> list[str]:
+        """What people should check before they trust the model.
+
+        Args:
+            rows: The rows for training.
+        """
+        schema, raw, target = self.schema, self._raw, self.schema.target
+        read: list[Column | Target] = [target, *schema.columns]
+        found = [what_is_guessed(c.name, c.style) for c in read if c.is_style_guessed]
+        found += [
             f"{name} tells {target.name} exactly: leave it out with `ignore` (`--ignore`) if it "
             "is not known when you predict"
-            for name in find_leaks(self._raw, self.schema, ~chosen)
+            for name in find_leaks(raw, schema, rows)
         ]
-        if target.classes and self._raw.target is not None:
-            rows = np.bincount(self._raw.target, minlength=len(target.classes))
-            found = (few_rows(target.name, rows.tolist()), imbalance(rows, target.classes))
-            notes += [text for text in found if text]
-        return {**lines, **({"careful": "; ".join(notes)} if notes else {})}
+        more = [rounding(raw, schema)]
+        if target.classes and raw.target is not None:
+            counts = np.bincount(raw.target, minlength=len(target.classes))
+            more += [few_rows(target.name, counts.tolist()), imbalance(counts, target.classes)]
+        return found + [text for text in more if text]
 
     def describe_examples(self, split: str, positions: Sequence[int]) -> list[dict[str, str]]:
         """The first values of some rows, as they are in the file, and the number of their line.
@@ -260,3 +282,7 @@ class Table:
     def __repr__(self) -> str:
         lines = [f"{title}: {text}" for title, text in self.describe().items()]
         return "\n".join([f"Table {str(self.path)!r}", *lines])
+
+
+def _without_rows(path: Path) -> KerasdistError:
+    return unreadable(path, "has names of columns, but no rows", "some", "Check how it was written")

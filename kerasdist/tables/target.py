@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.tables.kinds import MOST, MOST_INTEGERS, listed
+from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.schema import Target, Task
 from kerasdist.tables.survey import LONGEST, ColumnSurvey, Survey
 from kerasdist.tables.values import BOOLEANS, MAY_BE_CLASSES, Style, number
@@ -34,17 +36,18 @@ def find_target(found: Survey, name: str | None, path: str) -> str:
     if len(evident) == 1:
         return evident[0]
     if not evident and _is_the_only_class(found):
-        return names[-1]
+        return next(name for name in reversed(names) if name not in found.indexes)
     several = f" ({' and '.join(evident)} both could be it)" if len(evident) > 1 else ""
     raise KerasdistError(
         f"It is not evident which column of {path!r} to predict{several}. Expected one of "
-        f"{listed(names)}. Add it, for example `target={names[-1]!r}` (`--target {names[-1]}`)."
+        f"{listed(names)}. Add it, for example `target={names[-1]!r}` "
+        f"(`--target {shlex.quote(names[-1])}`)."
     )
 
 
 def _is_the_only_class(found: Survey) -> bool:
     """Whether the last column has a few strings, and all others have numbers only."""
-    *others, last = found.columns.values()
+    *others, last = (c for name, c in found.columns.items() if name not in found.indexes)
     if not others or not all(_is_number(column) for column in others):
         return False
     return not _is_number(last) and not last.is_many and 2 <= len(_class_counts(last)) <= 20
@@ -54,14 +57,14 @@ def _is_number(column: ColumnSurvey) -> bool:
     return not column.present or max(column.numbers.values(), default=0) >= MOST * column.present
 
 
-def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas: bool) -> Target:
+def understand_target(column: ColumnSurvey, task: Task | None, written: Written) -> Target:
     """The target's task and classes."""
-    style = column.style(decimal_commas)
+    style = written.style
     if not column.present and len(_class_counts(column)) < 2:
         raise _unusable(column, "has no value in any row", "a value in each row")
     num_odd = column.present - column.numbers[style]
     is_number = column.present > 0 and not num_odd
-    is_whole = column.whole == column.numbers[style]
+    is_whole = column.whole[style] == column.numbers[style]
     few = not column.is_many and (
         column.num_values == 2
         or (column.num_values <= MOST_INTEGERS and column.present >= 4 * column.num_values)
@@ -75,7 +78,7 @@ def understand_target(column: ColumnSurvey, task: Task | None, *, decimal_commas
             raise _unusable(column, _odd_values(column, style), "numbers, for regression")
         if column.num_values == 1 and not column.is_many:
             raise _unusable(column, "has the same value in all rows", "different values")
-        return Target(column.name, "regression", style)
+        return Target(column.name, "regression", style, is_style_guessed=written.is_guess)
     if column.has_long:
         long = f"has texts of more than {LONGEST} characters"
         raise _unusable(column, long, "short names of classes")

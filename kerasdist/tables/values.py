@@ -16,6 +16,9 @@ MAY_BE_CLASSES = frozenset({"none", "nil", "-", "--"})
 # What surrounds a value without being part of it. `tf.strings.strip` removes the same.
 BLANKS = " \t\n\v\f\r"
 
+# Above this, float32 does not hold all whole numbers.
+LARGEST_EXACT = 2**24
+
 # The pairs of strings that mean no and yes, in lower case.
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.source import Source
+from kerasdist.tables.kinds import MOST
 from kerasdist.tables.reading.builders import NO_CODE, Names
 from kerasdist.tables.reading.raw import Raw
 from kerasdist.tables.schema import Column, Kind, Schema
-from kerasdist.tables.survey import Survey
+from kerasdist.tables.survey import ColumnSurvey, Survey
 
 _TITLES: dict[Kind, str] = {
     "number": "numbers",
@@ -27,8 +28,13 @@ _MOST_VALUES = 8
 
 
 def check_header(source: Source, found: Survey) -> None:
-    """Refuses a first line whose names come as values of their own columns: it is a row."""
+    """Refuses a first line whose names come as values of their own columns: it is a row.
+
+    Lines that repeat it in a table with numbers or dates are headers of files that were joined.
+    """
     among = [name for name, column in found.columns.items() if column.values.get(name, 0) > 0]
+    if source.repeats and not any(_differs_from_names(column) for column in found.columns.values()):
+        among = list(source.names)
     if len(among) >= 2 and 2 * len(among) >= len(source.names):
         raise KerasdistError(
             f"The first line of {str(source.path)!r} holds values "
@@ -37,6 +43,11 @@ def check_header(source: Source, found: Survey) -> None:
             "`--no-header` (`header=False`): the columns are then called column_1, column_2 and "
             "so on. If these are names, use `--header` (`header=True`)."
         )
+
+
+def _differs_from_names(column: ColumnSurvey) -> bool:
+    most = max(column.dates, *column.numbers.values(), 0)
+    return 0 < MOST * column.present <= most
 
 
 def of_table(source: Source, schema: Schema, raw: Raw) -> dict[str, str]:
@@ -84,6 +95,9 @@ def _of_file(source: Source, raw: Raw) -> str:
     more = list(source.notes)
     if raw.skipped:
         more.append(f"{raw.skipped:,} bad line{'s' * (raw.skipped > 1)} left out")
+    if raw.repeats:
+        lines = "a line that repeats" if len(raw.repeats) == 1 else None
+        more.append(f"{lines or f'{len(raw.repeats):,} lines that repeat'} the header left out")
     if raw.without_target:
         more.append(_without_target(raw))
     return f"{text} ({'; '.join(more)})" if more else text

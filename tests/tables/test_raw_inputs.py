@@ -1,5 +1,6 @@
 import csv
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -74,7 +75,8 @@ def raw_values(table, inputs):
         if inputs.inputs[name].dtype == tf.string:
             sent[name] = tf.constant(values)
         else:
-            sent[name] = tf.constant([float(v) if v not in ("", "n/a") else np.nan for v in values])
+            numbers = [float(v) if v not in ("", "n/a") else np.nan for v in values]
+            sent[name] = tf.constant(numbers, inputs.inputs[name].dtype)
     return sent
 
 
@@ -107,3 +109,40 @@ def test_categories_are_the_same_however_they_are_written(table):
 
 def test_inputs_have_names_that_signatures_allow(table):
     assert next(iter(RawInputs(table.schema).inputs)) == "size_in_m_"
+
+
+def test_large_numbers_stay_apart(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"{20_240_101 + i % 50},{i * i},{'ab'[i % 2]}" for i in range(100)]
+    path.write_text("\n".join(["day,n,label", *lines]))
+    table = Table(path)
+    inputs = RawInputs(table.schema)
+    assert [spec.dtype for spec in inputs.inputs.values()] == [tf.float64, tf.float32]
+    found = tf.function(inputs)(**raw_values(table, inputs))["numbers"]
+    np.testing.assert_allclose(found, table.read(path)["numbers"], atol=1e-5)
+    assert len(np.unique(found[:, 0])) == 50
+
+
+def test_columns_with_any_names_can_be_served(tmp_path):
+    """TensorFlow refuses Python's words as names of inputs, and `age` beside `Age`."""
+    names = ["class", "is", "from", "self", "Self", "age", "Age", "AGE", "age_2", "None", "x y"]
+    lines = [",".join(str((i * i + j) % 37 + 0.5) for j in range(len(names))) for i in range(60)]
+    path = tmp_path / "t.csv"
+    rows = [f"{line},{'ab'[i % 2]}" for i, line in enumerate(lines)]
+    path.write_text("\n".join([",".join([*names, "kind"]), *rows]))
+    table = Table(path, target="kind")
+    inputs = RawInputs(table.schema)
+    assert len({name.lower() for name in inputs.inputs}) == len(names)
+    assert list(inputs.inputs)[:5] == ["class_", "is_", "from_", "self_", "Self__2"]
+    archive = keras.export.ExportArchive()
+    archive.track(inputs)
+    specs = list(inputs.inputs.values())
+
+    def arrays(*tensors):
+        return inputs(**dict(zip(inputs.inputs, tensors, strict=True)))
+
+    archive.add_endpoint("rows", arrays, input_signature=specs)
+    archive.write_out(str(tmp_path / "served"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["rows"]
+    found = served(**raw_values(table, inputs))["numbers"]
+    np.testing.assert_allclose(found, table.read(path)["numbers"], atol=1e-5)

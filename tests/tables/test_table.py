@@ -244,6 +244,48 @@ def test_names_that_come_again_as_values_are_no_names(tmp_path):
     assert Table(path, header=False, target="column_2").class_names == ("long", "round")
 
 
+def joined(path, names="age,town,class"):
+    """Three files, one after another."""
+    part = "".join(f"{i},{['Bern', 'Genf'][i % 2]},{'mf'[i // 2 % 2]}\n" for i in range(20))
+    path.write_text(f"{names}\n{part}" * 3)
+    return path
+
+
+def test_a_header_that_comes_again_is_left_out(tmp_path):
+    path = joined(tmp_path / "t.csv")
+    table = Table(path, target="class", validation_split=0)
+    told = "60 rows, 3 columns (2 lines that repeat the header left out)"
+    assert table.describe()["table"] == told
+    assert table.schema.columns[0].kind == "number"
+    assert table.schema.notes == ()
+    assert Table(path, schema=table.schema).describe()["table"] == told
+    assert Table(path).class_names == ("f", "m")
+    assert table.describe_examples("train", [59])[0]["line"] == "63"
+    path = joined(tmp_path / "u.csv", ",town,class")
+    assert Table(path, categories=["unnamed"]).describe()["table"] == told
+
+
+def test_a_header_among_rows_gets_no_answer(tmp_path):
+    """And the answers of other rows do not shift."""
+    path = joined(tmp_path / "t.csv")
+    with pytest.raises(KerasdistError, match=r"Line 22 of .*t.csv' holds the names of the col"):
+        Table(path, target="class").read(path)
+    table = Table(path, target="class", skip_bad=True)
+    with pytest.warns(UserWarning, match=r"2 bad lines of .* left out, without an answer"):
+        assert len(table.read(path)["numbers"]) == 60
+    numbers = table.row_numbers(path)
+    assert (numbers[19], numbers[20], numbers[-1]) == (20, 22, 62)
+
+
+def test_a_table_to_predict_needs_rows(people, tmp_path):
+    other = write(tmp_path / "new.csv", ["age", "town"], [])
+    with pytest.raises(KerasdistError, match=r"new.csv' has names of columns, but no rows"):
+        Table(people).read(other)
+    moved = write(tmp_path / "o.csv", ["id", "age", "town", "class"], [])
+    with pytest.raises(KerasdistError, match=r"o.csv' has names of columns, but no rows"):
+        _ = Table(moved, schema=Table(people).schema).all
+
+
 def test_a_wrong_share_is_refused(people):
     with pytest.raises(KerasdistError, match=r"`validation_split=1\.5`"):
         Table(people, validation_split=1.5)
@@ -472,3 +514,59 @@ def test_rows_have_the_numbers_of_the_file(people, tmp_path):
     with pytest.warns(UserWarning, match=r"2 bad lines of .*new.csv' left out, without"):
         assert len(table.read(other)["numbers"]) == 2
     assert Table(people).row_numbers(people) is None
+
+
+def test_large_whole_numbers_that_repeat_are_categories(tmp_path):
+    rows = [[1_000_000_001 + i % 6, 20240101 + i % 20, "ab"[i % 2]] for i in range(120)]
+    table = Table(write(tmp_path / "t.csv", ["shop", "day", "y"], rows), validation_split=0)
+    shop, day = table.schema.columns
+    assert (shop.kind, shop.values) == ("category", tuple(str(1_000_000_001 + i) for i in range(6)))
+    assert (day.kind, len(day.values)) == ("category", 20)
+    ids = table.train[0]["categories"]
+    assert len(np.unique(ids[:, 0])) == 6
+
+
+@pytest.mark.parametrize("first", [1_000_000_001, -1_000_000_001, 20_240_101])
+def test_large_numbers_stay_apart(tmp_path, first):
+    """float32 has seven digits."""
+    rows = [[first + i, "ab"[i % 2]] for i in range(40)] * 3
+    table = Table(write(tmp_path / "t.csv", ["x", "y"], rows), numbers=["x"], validation_split=0)
+    small = [[i, "ab"[i % 2]] for i in range(40)] * 3
+    other = Table(write(tmp_path / "s.csv", ["x", "y"], small), numbers=["x"], validation_split=0)
+    numbers = table.train[0]["numbers"]
+    assert numbers.dtype == np.float32
+    np.testing.assert_allclose(numbers, other.train[0]["numbers"], atol=1e-6)
+    new = write(tmp_path / "new.csv", ["x", "z"], [[first, 0], [first + 1, 0]])
+    np.testing.assert_array_equal(table.read(new)["numbers"], numbers[:2])
+
+
+def test_rows_with_large_numbers_keep_their_part_in_any_order(tmp_path):
+    rows = [[20_240_101 + i // 2, i % 10 + 0.1] for i in range(200)]
+    path = write(tmp_path / "t.csv", ["x", "y"], rows)
+    table = Table(path, target="y")
+    assert table._is_validation.sum() == 40
+    write(path, ["x", "y"], rows[::-1])
+    again = Table(path, schema=table.schema)
+    np.testing.assert_array_equal(again._is_validation[::-1], table._is_validation)
+
+
+def test_small_numbers_mean_the_same_beside_large_ones(tmp_path):
+    rows = [[f"{i}.1", i % 7 + 0.1] for i in range(200)]
+    path = write(tmp_path / "t.csv", ["x", "y"], rows)
+    table = Table(path, target="y")
+    assert table._is_validation.sum() == 40
+    write(path, ["x", "y"], [*rows, [1_000_000_001, 0.5]])
+    grown = Table(path, schema=table.schema)
+    assert grown._raw.columns["x"].dtype == np.float64
+    np.testing.assert_array_equal(grown._is_validation[:200], table._is_validation)
+
+
+def test_large_targets_are_float32(tmp_path):
+    rows = [[i * i, 1_000_000_001 + i] for i in range(40)]
+    table = Table(write(tmp_path / "t.csv", ["x", "y"], rows), target="y", task="regression")
+    assert table.train[1].dtype == np.float32
+    told = "y has numbers so large that answers are multiples of 64: subtract"
+    assert told in table.describe()["careful"]
+    rows = [[i * i, 20_240_101 + 100 * i] for i in range(40)]
+    table = Table(write(tmp_path / "t.csv", ["x", "y"], rows), target="y", task="regression")
+    assert "careful" not in table.describe() or "large" not in table.describe()["careful"]

@@ -1,6 +1,8 @@
 import pytest
 
 from kerasdist import KerasdistError
+from kerasdist.tables.reading.column_styles import find_styles
+from kerasdist.tables.reading.styles import Written
 from kerasdist.tables.survey import ColumnSurvey, Survey
 from kerasdist.tables.target import find_target, understand_target
 
@@ -21,7 +23,8 @@ WORDS = ["a", "b"] * 10
 
 
 def understood(values, task=None):
-    return understand_target(column("y", values), task, decimal_commas=False)
+    found = column("y", values)
+    return understand_target(found, task, find_styles({"y": found}, commas=False, points=True)["y"])
 
 
 def test_the_named_target_is_taken():
@@ -41,6 +44,8 @@ def test_it_is_asked_for_with_the_columns():
     told = r"not evident.*'a', 'b'\. Add it.*`target='b'` \(`--target b`\)"
     with pytest.raises(KerasdistError, match=told):
         find_target(table(a=NUMBERS, b=NUMBERS), None, "t.csv")
+    with pytest.raises(KerasdistError, match=r"\(`--target 'Sale Price'`\)"):
+        find_target(table(**{"a": NUMBERS, "Sale Price": NUMBERS}), None, "t.csv")
     with pytest.raises(KerasdistError, match=r"label and class both could be it"):
         find_target(table(**{"label": WORDS, "class": WORDS}), None, "t.csv")
     with pytest.raises(KerasdistError, match=r"'Surived'.*Did you mean 'Survived'"):
@@ -131,5 +136,5 @@ def test_the_last_column_may_have_a_class_called_none():
 
 
 def test_grouped_numbers_are_not_taken_for_decimals():
-    found = understand_target(column("y", ["1.000", "2.500,0"] * 10), None, decimal_commas=True)
+    found = understand_target(column("y", ["1.000", "2.500,0"] * 10), None, Written("comma"))
     assert found.classes == ("1.000", "2.500,0")

@@ -75,6 +75,12 @@ def test_encodings(tmp_path, encoding):
     assert read_text(path) in ("Züri\nBärn", "Züri\r\nBärn")
 
 
+def test_a_damaged_byte_costs_its_own_character(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("Züri, Bärn und n".encode() + b"\xe9te")
+    assert read_text(path) == "Züri, Bärn und n\ufffdte"
+
+
 def test_problems(tmp_path):
     assert problem(tmp_path / "none.txt").startswith("cannot be opened")
     (tmp_path / "empty.txt").touch()

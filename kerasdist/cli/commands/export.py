@@ -150,10 +150,10 @@ def _call(name: str, path: Path, served: formats.Served) -> list[str]:
         signature, given = saved_model.FILES, "contents=tf.constant([open('FILE', 'rb').read()])"
     elif served.raw is not None:
         signature = saved_model.RAW
-        empty = {
-            spec.name: "''" if spec.dtype == tf.string else "0.0" for spec in served.raw.inputs
-        }
-        given = ", ".join(f"{name}=tf.constant([{value}])" for name, value in empty.items())
+        empty = {tf.string: "['']", tf.float32: "[0.0]", tf.float64: "[0.0], tf.float64"}
+        given = ", ".join(
+            f"{spec.name}=tf.constant({empty[spec.dtype]})" for spec in served.raw.inputs
+        )
     else:
         signature = saved_model.DEFAULT
         given = ", ".join(f"{spec.name}=..." for spec in served.inputs)

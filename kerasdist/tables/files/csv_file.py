@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from kerasdist.errors import KerasdistError
-from kerasdist.tables.files.csv_format import DELIMITERS, csv_format
+from kerasdist.tables.files.csv_format import DELIMITERS, UNNAMED, csv_format
+from kerasdist.tables.files.csv_rows import Row, long_fields, rows_of
 from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, UNKNOWN, Block, Expected
-
-# A longer field is a quote that is never closed. Python's own limit (131,072) is too short for
-# some texts.
-LONGEST_FIELD = 1 << 24
 
 
 class CsvFile:
@@ -28,6 +23,7 @@ class CsvFile:
     """
 
     unit = "line"
+    indexes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -40,30 +36,39 @@ class CsvFile:
         self.path, self._skip_bad = path, skip_bad
         self._format = found = csv_format(path, has_header=has_header, expected=expected)
         self.names = found.names
-        self.decimal_commas = found.delimiter != ","
+        # Where commas are decimal marks, programs write semicolons. Tabs are used everywhere.
+        self.decimal_commas = found.delimiter == ";"
+        self.decimal_points = found.delimiter == ","
         self.num_skipped = 0
+        self.repeats: list[int] = []
         notes = []
         if found.delimiter != ",":
             notes.append(
                 f"{DELIMITERS.get(found.delimiter, repr(found.delimiter))}s between the columns"
             )
-        if found.encoding == "cp1252":
+        if not found.has_quotes:
+            notes.append("quotes are part of the text")
+        if found.encoding.name == "cp1252":
             notes.append("not UTF-8: read as Windows-1252 (Latin-1)")
+        if found.encoding.bad_line:
+            line = found.encoding.bad_line
+            notes.append(f"UTF-8 with damaged characters, the first in line {line}")
         self.notes = tuple(notes)
 
     def __repr__(self) -> str:
         return f"CsvFile({str(self.path)!r}, {self._format}, skip_bad={self._skip_bad})"
 
     def blocks(self) -> Generator[Block, None, None]:
-        """The rows after the header. Blank lines are no rows."""
+        """The rows after the header. Blank lines are no rows, and the header again is none."""
         self.num_skipped = 0
+        self.repeats = []
         rows: list[list[str]] = []
         places: list[int] = []
         numbers: list[int] = []
         for before, (place, row) in enumerate(self._rows(), 1):
             rows.append(row)
             places.append(place)
-            numbers.append(before + self.num_skipped)
+            numbers.append(before + self.num_skipped + len(self.repeats))
             if len(rows) == ROWS_OF_A_BLOCK:
                 yield _block(rows, places, numbers)
                 rows, places, numbers = [], [], []
@@ -71,53 +76,59 @@ class CsvFile:
             yield _block(rows, places, numbers)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        width = len(self.names)
-        with self._reader() as reader:
-            end = reader.line_num
-            while True:
-                try:
-                    row = next(reader, None)
-                except csv.Error as error:
-                    raise self._broken(end + 1, f"cannot be read ({error})") from None
-                start, end = end + 1, reader.line_num
-                if row is None:
-                    return
-                if not row or (len(row) == 1 < width and not row[0].strip()):
-                    continue
-                if len(row) == width + 1 and not row[-1].strip():
-                    row = row[:-1]  # A delimiter at the end of the line.
-                if len(row) == width:
-                    yield start, row
-                elif self._skip_bad:
-                    self.num_skipped += 1
-                else:
+        width, last = len(self.names), self.names[-1]
+        with self._opened() as rows:
+            for line, row, problem in rows:
+                if not problem:
+                    if not row or (len(row) == 1 < width and not row[0].strip()):
+                        continue
+                    if len(row) == width + 1 and not row[-1].strip():
+                        row = row[:-1]  # A delimiter at the end of the line.
+                    if len(row) == width:
+                        if row[-1].strip() == last and self._is_header(row):
+                            self.repeats.append(line)
+                        else:
+                            yield line, row
+                        continue
                     fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
-                    raise self._broken(start, f"has {fields}, but there are {width} columns")
+                    problem = f"has {fields}, but there are {width} columns"
+                else:
+                    problem = f"cannot be read ({problem})"
+                if not self._skip_bad:
+                    raise self._broken(line, problem)
+                self.num_skipped += 1
+
+    def _is_header(self, row: list[str]) -> bool:
+        """Whether a row repeats the header, as in two files that were joined."""
+        names = [name.strip() for name in row]
+        names[0] = names[0] or UNNAMED
+        return self._format.has_header and len(names) > 1 and tuple(names) == self.names
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Any]:
-        # What cannot be decoded was decided before: only a damaged UTF-16 file gets here.
-        with open(self.path, encoding=self._format.encoding, errors="replace", newline="") as file:
-            before = csv.field_size_limit(LONGEST_FIELD)
-            try:
-                reader = csv.reader(file, delimiter=self._format.delimiter)
-                for _ in range(self._format.has_delimiter_line + self._format.has_header):
-                    _skip_line(reader)
-                yield reader
-            finally:
-                csv.field_size_limit(before)
+    def _opened(self) -> Iterator[Iterator[Row]]:
+        """The rows after the header."""
+        found = self._format
+        encoding = found.encoding.name  # What it cannot decode was told before.
+        with (
+            open(self.path, encoding=encoding, errors="replace", newline="") as file,
+            long_fields(),
+        ):
+            rows = rows_of(file, found.delimiter, has_quotes=found.has_quotes)
+            for _ in range(found.has_delimiter_line + found.has_header):
+                _skip_line(rows)
+            yield rows
 
     def _broken(self, line: int, found: str) -> KerasdistError:
         return KerasdistError(
             f"Line {line} of {str(self.path)!r} {found}. Expected a value for each column. Correct "
-            "the line (it may hold a quote that is not closed), or use `--skip-bad` "
+            "the line (a quote may be missing, or be one too many), or use `--skip-bad` "
             "(`skip_bad=True`) to leave out such lines."
         )
 
 
-def _skip_line(reader: Any) -> None:
-    for row in reader:
-        if any(field.strip() for field in row):
+def _skip_line(rows: Iterator[Row]) -> None:
+    for row in rows:
+        if row.problem or any(field.strip() for field in row.fields):
             return
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import csv
+import dataclasses
 import io
 import itertools
 import re
@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.csv_rows import UNCLOSED, is_quoted, long_fields, rows_of
+from kerasdist.tables.files.encoding import Encoding, encoding_of
 from kerasdist.tables.files.source import UNKNOWN, Expected, unreadable
 from kerasdist.tables.values import is_missing, styles_of
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+# The index that pandas writes.
+UNNAMED = "unnamed"
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_ROWS = 100
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 # Excel reads this line, and writes none.
 _DELIMITER_LINE = re.compile(r"\s*sep=([^\s\w\"]|\t)[\s,;]*(\r\n|\r|\n)", re.IGNORECASE)
@@ -37,18 +36,20 @@ class CsvFormat:
     """How a CSV file is written.
 
     Attributes:
-        encoding: Python's name of the encoding.
+        encoding: How its characters are written.
         delimiter: What separates the fields.
         names: The names of the columns.
         has_header: Whether the first line holds these names.
         has_delimiter_line: Whether a line like `sep=;` is before it.
+        has_quotes: Whether quotes surround fields, and are no part of the text.
     """
 
-    encoding: str
+    encoding: Encoding
     delimiter: str
     names: tuple[str, ...]
     has_header: bool
     has_delimiter_line: bool = False
+    has_quotes: bool = True
 
 
 def csv_format(
@@ -62,16 +63,18 @@ def csv_format(
             line of values is refused.
         expected: What is known about the table.
     """
-    encoding = _encoding(path)
+    found = _encoding(path)
+    encoding = found.name
     text = _start(path, encoding)
     told = _DELIMITER_LINE.match(text)
     text = text[told.end() :] if told else text
     if not text.strip():
         raise unreadable(path, "is empty", "a table", "Check how it was written")
     delimiter, rows = _delimited(path, text, told[1] if told else None, expected)
+    has_quotes = _has_quotes(path, encoding, delimiter)
     if has_header is False:
         names = _numbered(path, max(len(row) for row in rows), expected)
-        return CsvFormat(encoding, delimiter, names, False, told is not None)
+        return CsvFormat(found, delimiter, names, False, told is not None, has_quotes)
     header, data = rows[0], rows[1:]
     if data and all(len(row) == len(header) + 1 for row in data) and data[0][-1].strip():
         header = ["", *header]  # As R writes row names: they have no name themselves.
@@ -84,7 +87,7 @@ def csv_format(
             "(`header=False`): the columns are then called column_1, column_2 and so on. If these "
             "are names, use `--header` (`header=True`)."
         )
-    return CsvFormat(encoding, delimiter, names, True, told is not None)
+    return CsvFormat(found, delimiter, names, True, told is not None, has_quotes)
 
 
 def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
@@ -104,13 +107,12 @@ def _numbered(path: Path, width: int, expected: Expected) -> tuple[str, ...]:
     )
 
 
-def _encoding(path: Path) -> str:
-    """UTF-8 if the whole file is, else Windows-1252, which holds Latin-1."""
+def _encoding(path: Path) -> Encoding:
+    """UTF-16 if the file says so, else what all of it fits best."""
     with open(path, "rb") as file:
         start = file.read(1 << 16)
-        for mark, name in _MARKS.items():
-            if start.startswith(mark):
-                return name
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return Encoding("utf-16")
         if b"\0" in start:
             raise unreadable(
                 path,
@@ -118,16 +120,10 @@ def _encoding(path: Path) -> str:
                 "a text file with one row per line",
                 "Save the table as CSV (or Parquet), and use that file",
             )
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        block = start
-        try:
-            while block:
-                decoder.decode(block)
-                block = file.read(1 << 20)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "cp1252"
-    return "utf-8"
+        blocks = itertools.chain([start], iter(lambda: file.read(1 << 20), b""))
+        found = encoding_of(blocks, is_whole=True)
+        is_marked = found.name == "utf-8" and start.startswith(codecs.BOM_UTF8)
+        return dataclasses.replace(found, name="utf-8-sig") if is_marked else found
 
 
 def _start(path: Path, encoding: str) -> str:
@@ -173,15 +169,23 @@ def _is_the_only_column(header: list[str], expected: Expected) -> bool:
 
 def _rows(text: str, delimiter: str) -> list[list[str]]:
     rows = []
-    try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if any(field.strip() for field in row):
-                rows.append(row)
+    with long_fields():
+        for row in rows_of(io.StringIO(text, newline=""), delimiter):
+            if row.problem == UNCLOSED:
+                break  # Perhaps it goes on after the sample.
+            if any(field.strip() for field in row.fields):
+                rows.append(row.fields)
             if len(rows) >= _SAMPLE_ROWS:
                 break
-    except csv.Error:
-        pass  # A field that is too long: reading the file names its line.
     return rows or [[""]]
+
+
+def _has_quotes(path: Path, encoding: str, delimiter: str) -> bool:
+    """Whether quotes surround fields. Many programs write none in files with tabs."""
+    if delimiter != "\t":
+        return True
+    with open(path, encoding=encoding, errors="replace", newline="") as file:
+        return is_quoted(file, delimiter)
 
 
 def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
@@ -196,7 +200,7 @@ def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
             "a name for each column",
             "Write one there",
         )
-    names = [name or "unnamed" for name in names]  # The index that pandas writes.
+    names = [name or UNNAMED for name in names]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise unreadable(

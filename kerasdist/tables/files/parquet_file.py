@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import json
+import re
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import KerasdistError
 from kerasdist.tables.files.source import ROWS_OF_A_BLOCK, Block, unreadable
+
+# The name of an index that has none.
+_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class ParquetFile:
@@ -19,12 +24,15 @@ class ParquetFile:
 
     unit = "row"
     decimal_commas = False
+    decimal_points = True
     num_skipped = 0
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path, self.repeats = path, list[int]()
         with self._opened() as file:
-            self.names = tuple(file.schema_arrow.names)
+            schema = file.schema_arrow
+        self.names = tuple(schema.names)
+        self.indexes = _indexes(self.names, schema.metadata or {})
         self.notes: tuple[str, ...] = ()
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
@@ -81,3 +89,12 @@ class ParquetFile:
                 "a Parquet file",
                 "Write it again",
             ) from None
+
+
+def _indexes(names: tuple[str, ...], metadata: Mapping[bytes, bytes]) -> tuple[str, ...]:
+    """The columns that pandas wrote as the index of its rows."""
+    try:
+        told = json.loads(metadata[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        told = []
+    return tuple(name for name in names if name in told or _INDEX.fullmatch(name))

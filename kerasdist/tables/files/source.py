@@ -19,7 +19,8 @@ class Block:
     Attributes:
         columns: The values of each column as they are in the file; "" where there is none.
         places: For each row the number of its line, or of its row, for messages.
-        numbers: For each row its number in the file, counted from 1; bad rows count, too.
+        numbers: For each row its number in the file, counted from 1; rows that are left out
+            count, too.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -58,14 +59,21 @@ class Source(Protocol):
         names: The names of the columns.
         unit: What a place is: "line" or "row".
         notes: What was found out about the file and is worth saying.
+        indexes: The columns that are an index of pandas, which numbers or names the rows.
     """
 
     path: Path
     names: tuple[str, ...]
     unit: str
     notes: tuple[str, ...]
+    indexes: tuple[str, ...]
     decimal_commas: bool
-    """Whether a lone comma in a number is a decimal comma, and not a thousands separator."""
+    """Whether a lone comma in a number likely is a decimal comma, and no thousands separator."""
+    decimal_points: bool
+    """Whether a lone point likely is a decimal point."""
+
+    repeats: list[int]
+    """The places of the rows that the last pass left out because they repeat the header."""
 
     def blocks(self) -> Generator[Block, None, None]: ...
 

@@ -6,6 +6,7 @@ import codecs
 from pathlib import Path
 
 from kerasdist.errors import KerasdistError
+from kerasdist.tables.files.encoding import encoding_of
 
 # A model reads far fewer words than this many characters.
 MOST_BYTES = 1 << 20
@@ -40,9 +41,8 @@ def _start(path: Path) -> bytes:
 def _decoded(content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", "replace")
-    try:
-        # The last character may be cut.
-        text = codecs.getincrementaldecoder("utf-8-sig")().decode(content)
-    except UnicodeDecodeError:
+    if encoding_of([content]).name == "cp1252":
         return content.decode("cp1252", "replace")
+    # The last character may be cut.
+    text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(content)
     return text.replace("\r\n", "\n")

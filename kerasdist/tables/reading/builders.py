@@ -1,4 +1,4 @@
-"""Collects the values of a column, block by block, with their type: four bytes per value."""
+"""Collects the values of a column, block by block, with their type: mostly four bytes per value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerasdist.tables.schema import Column
-from kerasdist.tables.values import BLANKS, Style, category, days, is_missing, numbers
+from kerasdist.tables.values import (
+    BLANKS,
+    LARGEST_EXACT,
+    Style,
+    category,
+    days,
+    is_missing,
+    numbers,
+)
 from kerasdist.tables.words import split_words
 
 # Of a longer text, only the first words are kept.
@@ -53,7 +61,9 @@ class Builder(Protocol):
 
 
 class Numbers:
-    """Numbers; NaN where there is none.
+    """Numbers in float32, or in float64 if float32 cannot tell large ones apart.
+
+    It is NaN where there is none.
 
     Attributes:
         num_unread: How many values are there, but are not numbers.
@@ -66,8 +76,12 @@ class Numbers:
 
     def add(self, values: Sequence[str]) -> None:
         with np.errstate(over="ignore"):  # What float32 cannot hold is infinite, and so missing.
-            found = np.array(self._convert(values)).astype(np.float32)
-        self._parts.append(np.where(np.isfinite(found), found, np.float32(np.nan)))
+            exact = np.array(self._convert(values), np.float64)
+            found = exact.astype(np.float32)
+        found[~np.isfinite(found)] = np.nan
+        is_rounded = (np.abs(exact) > LARGEST_EXACT) & (exact != found) & ~np.isnan(found)
+        # Smaller ones are rounded beside large ones, too: a value means the same in each file.
+        self._parts.append(np.where(is_rounded, exact, found) if is_rounded.any() else found)
         odd = [i for i in np.flatnonzero(~np.isfinite(found)).tolist() if not is_missing(values[i])]
         self.num_unread += len(odd)
         self.unread = self.unread or (values[odd[0]].strip(BLANKS) if odd else "")

@@ -1,4 +1,4 @@
-"""Reads the columns of a table into memory, with their types: four bytes per value or word."""
+"""Reads the columns of a table into memory, with their types: mostly four bytes per value."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ class Raw:
 
     Attributes:
         rows: How many rows there are.
-        columns: float32 for numbers (and dates, in days), `Names` for others; not the texts.
+        columns: float32 or float64 for numbers (and dates, in days), `Names` for others; not the
+            texts.
         words: The words of all text columns together.
-        target: Class numbers (int64) or numbers (float32); None if nobody asked.
+        target: Class numbers (int64) or numbers; None if nobody asked.
         without_target: How many rows were left out, because they have no target, by what is
             written there.
         skipped: How many bad lines were left out.
+        repeats: The lines that were left out because they repeat the header.
         styles: How the file writes the numbers of each column.
         unread: For columns of numbers, how many values are there but are not numbers, and the
             first of them.
@@ -43,6 +45,7 @@ class Raw:
     target: np.ndarray | None
     without_target: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
+    repeats: Sequence[int] = ()
     styles: Mapping[str, Style] = field(default_factory=dict)
     unread: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -71,8 +74,8 @@ def read_again(
     status = os.stat(source.path)
     key = (
         *(str(source.path), source.names, status.st_mtime_ns, status.st_size, repr(source)),
-        *(target.name, target.task, target.style, target.classes),
-        *((column.name, column.kind, column.style) for column in columns),
+        *(target.name, target.task, target.style, target.classes, target.is_style_guessed),
+        *((column.name, column.kind, column.style, column.is_style_guessed) for column in columns),
         commas,
     )
     if _last is None or _last[0] != key:
@@ -105,7 +108,14 @@ def read(
         styles[target.name] = target.style
     raw, counts = _read(source, columns, target, styles)
     is_like_it = commas in (None, source.decimal_commas)
-    own = own_styles(styles, counts, commas=source.decimal_commas, is_like_it=is_like_it)
+    learnt: list[Column | Target] = [*columns, *([] if target is None else [target])]
+    own = own_styles(
+        styles,
+        counts,
+        commas=source.decimal_commas,
+        is_like_it=is_like_it,
+        guessed=[column.name for column in learnt if column.is_style_guessed],
+    )
     return raw if own == styles else _read(source, columns, target, own)[0]
 
 
@@ -148,6 +158,7 @@ def _read(
         np.concatenate(found_targets) if found_targets else None,
         {} if reader is None else dict(reader.left_out),
         source.num_skipped,
+        source.repeats,
         styles,
         {n: (b.num_unread, b.unread) for n, b in builders.items() if isinstance(b, Numbers)},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerasdist.tables.values import Style, styles_of
@@ -13,6 +13,14 @@ from kerasdist.tables.values import Style, styles_of
 _DIGITS = str.maketrans("0123456789\0", "1" * 10 + "0")
 # No number is longer.
 _LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a column writes its numbers, and whether nothing in the file proves that."""
+
+    style: Style
+    is_guess: bool = False
 
 
 @dataclass
@@ -55,6 +63,7 @@ def own_styles(
     *,
     commas: bool,
     is_like_it: bool,
+    guessed: Collection[str] = (),
 ) -> dict[str, Style]:
     """The style of each column in a file.
 
@@ -65,17 +74,21 @@ def own_styles(
         counts: What the columns hold in this file.
         commas: Whether a lone comma in this file is a decimal comma.
         is_like_it: Whether that is so in the training's file, too.
+        guessed: The columns whose style was a guess. They keep it: else the meaning of a value
+            would change with the other values of its file.
     """
     best = {name: counts[name].best(commas=commas) for name in learnt}
-    marks = {name: {_mark(style) for style in styles} for name, styles in best.items()}
+    marks = {name: {mark(style) for style in styles} for name, styles in best.items()}
     sure = [name for name in learnt if len(marks[name]) == 1]
-    same = [name for name in sure if _mark(learnt[name]) in marks[name]]
+    same = [name for name in sure if mark(learnt[name]) in marks[name]]
     found = {}
     for name, style in learnt.items():
         candidates = best[name] or [style]
-        if len(marks[name]) > 1 and not same and sure:
+        if name in guessed:
+            found[name] = style
+        elif len(marks[name]) > 1 and not same and sure:
             # The file has another decimal mark where that is sure.
-            found[name] = next(s for s in candidates if _mark(s) != _mark(style))
+            found[name] = next(s for s in candidates if mark(s) != mark(style))
         elif style in candidates and (len(marks[name]) < 2 or same or is_like_it):
             found[name] = style
         else:
@@ -83,5 +96,6 @@ def own_styles(
     return found
 
 
-def _mark(style: Style) -> str:
+def mark(style: Style) -> str:
+    """The decimal mark of a style."""
     return "," if style == "comma" else "."

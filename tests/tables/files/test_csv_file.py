@@ -68,6 +68,19 @@ def test_latin1_after_the_first_megabyte_is_found(written):
     assert rows(written(content))[-1] == ("Zürich", "2")
 
 
+def test_a_damaged_byte_costs_its_own_character(written):
+    content = "name,n\nZürich,1\nGenève,2\nZürich,3\nBiel,n?te\n".encode().replace(b"?", b"\xe9")
+    file = written(content)
+    assert [name for name, _ in rows(file)] == ["Zürich", "Genève", "Zürich", "Biel"]
+    assert rows(file)[-1] == ("Biel", "n\ufffdte")
+    assert file.notes == ("UTF-8 with damaged characters, the first in line 5",)
+    many = b"name,n\n" + "Zürich,1\r\n".encode() * 200_000 + b"Gen\xe8ve,2\r\n"
+    assert written(many).notes[0].endswith("in line 200002")
+    assert rows(written(b"\xef\xbb\xbf" + content))[0] == ("Zürich", "1")
+    assert written("name,n\nn\ufffdte,1\nZürich,2\n".encode()).notes == ()
+    assert rows(written("n,name\n1,Bern\n2,Gen\xe8".encode("latin-1")))[1] == ("2", "Genè")
+
+
 def test_blank_lines_and_delimiters_at_the_end_are_read_over(written):
     file = written("a,b,\r\n\r\n1,2,\r\n  \r\n3,4,\r\n")
     assert file.names == ("a", "b")
@@ -101,12 +114,71 @@ def test_bad_rows_can_be_skipped(written):
 
 
 def test_a_quote_that_is_never_closed_is_named(written):
-    with pytest.raises(KerasdistError, match=r"Line 3 of .*a quote that is not closed"):
+    with pytest.raises(KerasdistError, match=r"Line 3 of .*a quote may be missing"):
         rows(written('a,b\n1,2\n"x,2\n' + "1,2\n" * 10))
 
 
+STRAY = [f"{i},al,x\n" for i in range(1000)]
+STRAY[100], STRAY[900] = '100,"bob,x\n', '900,"x",y\n'
+
+
+def test_a_stray_quote_swallows_no_rows(written):
+    content = "a,name,label\n" + "".join(STRAY)
+    with pytest.raises(KerasdistError, match=r"Line 102 of .* cannot be read"):
+        rows(written(content))
+    file = written(content, skip_bad=True)
+    found = rows(file)
+    assert (len(found), file.num_skipped) == (999, 1)
+    assert found[99:101] == [("99", "al", "x"), ("101", "al", "x")]
+    assert found[899 - 1 : 900] == [("899", "al", "x"), ("900", "x", "y")]
+    assert places(file)[99:101] == [101, 103]
+
+
+def test_a_stray_quote_that_is_never_closed_can_be_skipped(written):
+    file = written('a,b\n1,2\n"x,2\n' + "1,2\n" * 10, skip_bad=True)
+    assert len(rows(file)) == 11
+    assert file.num_skipped == 1
+    file = written('a,b\n1,2\n"x\ny,2\n3,"4\n5"\n', skip_bad=True)
+    assert rows(file) == [("1", "2"), ("y", "2"), ("3", "4\n5")]
+    assert places(file) == [2, 4, 5]
+
+
+def test_quotes_in_a_file_with_tabs_may_be_text(written):
+    lines = [f"ham\thello {i}\n" for i in range(50)]
+    lines[20] = 'spam\t"win now\n'
+    lines[30] = 'spam\t"free" for all\n'
+    file = written("label\ttext\n" + "".join(lines))
+    found = rows(file)
+    assert len(found) == 50
+    assert (found[20], found[30]) == (("spam", '"win now'), ("spam", '"free" for all'))
+    assert file.notes == ("tabs between the columns", "quotes are part of the text")
+    lines[20], lines[30] = 'spam\t"win\nnow"\n', 'spam\t"""free"" for all"\n'
+    file = written("label\ttext\n" + "".join(lines))
+    assert (rows(file)[20], rows(file)[30]) == (("spam", "win\nnow"), ("spam", '"free" for all'))
+
+
+def test_a_long_quoted_text_between_tabs(written):
+    text = "word\n" * 40_000
+    assert rows(written(f'a\tb\n1\t"{text}"\n')) == [("1", text)]
+
+
+def test_blanks_around_quotes(written):
+    file = written('a, "b, c", label\n0.91, "0.9, 2" , "y"\n 1,"2"  ,x\n')
+    assert file.names == ("a", "b, c", "label")
+    assert rows(file)[0] == ("0.91", "0.9, 2", "y")
+    assert [value.strip() for value in rows(file)[1]] == ["1", "2", "x"]
+    assert rows(written('a,b\n1, "hello" she said\n')) == [("1", ' "hello" she said')]
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ";"])
+def test_empty_fields_stay_empty(written, delimiter):
+    content = "a|b|c\n||3\n |2|\n1|| \n".replace("|", delimiter)
+    found = [tuple(value.strip() for value in row) for row in rows(written(content))]
+    assert found == [("", "", "3"), ("", "2", ""), ("1", "", "")]
+
+
 def test_a_field_without_an_end_is_named(written, monkeypatch):
-    monkeypatch.setattr("kerasdist.tables.files.csv_file.LONGEST_FIELD", 100)
+    monkeypatch.setattr("kerasdist.tables.files.csv_rows.LONGEST_FIELD", 100)
     file = written('a,b\n1,2\n"' + "x" * 200 + '",2\n')
     with pytest.raises(KerasdistError, match=r"Line 3 of .* cannot be read \(field larger"):
         rows(file)

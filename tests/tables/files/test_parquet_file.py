@@ -1,8 +1,9 @@
+import json
 import sys
 
 import pytest
 
-from kerasdist import KerasdistError
+from kerasdist import KerasdistError, Table
 from kerasdist.tables.files.opening import open_table
 
 
@@ -72,3 +73,43 @@ def test_a_name_that_comes_twice_is_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
     with pytest.raises(KerasdistError, match="2 columns with the name 'a'"):
         open_table(path)
+
+
+def indexed(tmp_path, index, **columns):
+    """A file as pandas writes it, with its index at the end."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pa.table(columns)
+    if index is not None:
+        told = json.dumps({"index_columns": index}).encode()
+        table = table.replace_schema_metadata({b"pandas": told})
+    pq.write_table(table, tmp_path / "index.parquet")
+    return tmp_path / "index.parquet"
+
+
+N = 60
+COLUMNS = {"x": [i * i % 37 for i in range(N)], "kind": ["ab"[i % 2] for i in range(N)]}
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("__index_level_0__", ["__index_level_0__"]),
+        ("__index_level_0__", None),
+        ("customer", ["customer"]),
+    ],
+)
+def test_the_index_of_pandas_is_left_out(tmp_path, name, index):
+    columns = {**COLUMNS, name: [i * i + 0.5 for i in range(N)]}
+    table = Table(indexed(tmp_path, index, **columns))
+    assert table.schema.target.name == "kind"
+    assert [column.name for column in table.schema.columns] == ["x"]
+    assert table.describe()["left out"] == f"{name} (the index of pandas)"
+    used = Table(table.path, target="kind", numbers=[name])
+    assert [column.name for column in used.schema.columns] == ["x", name]
+
+
+@pytest.mark.parametrize("index", [[], [{"kind": "range", "start": 0, "stop": N}], {"a": 1}])
+def test_a_file_without_an_index_column_has_all_columns(tmp_path, index):
+    assert open_table(indexed(tmp_path, index, **COLUMNS)).indexes == ()
