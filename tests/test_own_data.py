@@ -184,6 +184,29 @@ def check_served(command, run, files, most):
             assert abs(guess["probability"] - probabilities[guess["index"]]) <= most
 
 
+def test_an_export_says_if_it_decodes_files_in_another_way(command, photos, monkeypatch):
+    run = photos / "runs" / "photos" / "0001"
+    argv = ("export", run, "--format", "saved_model", "--json", "--output")
+    (about,) = command(*argv, "as_in_training").objects
+    assert not any("something else" in note for note in about["notes"])
+    right = kerasdist.ImageReader.decode
+
+    def without_bmp(reader, contents):
+        tf.debugging.assert_none_equal(tf.strings.substr(contents, 0, 2), "BM")
+        return right(reader, contents)
+
+    ways = {
+        "differs by": lambda reader, contents: 255 - right(reader, contents),
+        ".bmp cannot be decoded there": without_bmp,
+    }
+    for words, decode in ways.items():
+        monkeypatch.setattr(kerasdist.ImageReader, "decode", decode)
+        (about,) = command(*argv, words.strip(".")).objects
+        (note,) = (note for note in about["notes"] if "something else" in note)
+        assert words in note
+        assert str(photos / "photos") in note
+
+
 def test_served_sounds_are_those_of_predict(command, sounds):
     files = sorted((sounds / "sounds").glob("*/[0-7].wav"))
     check_served(command, sounds / "runs" / "sounds" / "0001", files, 1e-4)
