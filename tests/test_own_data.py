@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,56 @@ def test_the_run_needs_no_folder(command, photos, monkeypatch, tmp_path):
         moved.rename(photos / "photos")
 
 
+@pytest.mark.parametrize("kind", ["photos", "sounds"])
+def test_evaluate_uses_no_file_that_was_trained_on(command, kind, request, tmp_path):
+    """After a folder has grown, from 30 files of a class to 45, or shrunk."""
+    place = request.getfixturevalue(kind)
+    run = place / "runs" / kind / "0001"
+    config = kerasdist.load_recipe(run).config
+    trained = set(folder_of(kind, place / kind, config).train.names)
+    other = tmp_path / "other"
+    shutil.copytree(place / kind, other)
+    for path in sorted(other.glob("*/1*")):  # 11 of 30.
+        shutil.copy(path, path.with_stem(f"new{path.stem}"))
+        shutil.copy(path, path.with_stem(f"newer{path.stem}"))
+    grown = folder_of(kind, other, config).validation.names
+    assert not trained & {*grown}
+    assert any("/new" in name for name in grown)
+    (found,) = command("evaluate", run, "--data-dir", other, "--json").objects
+    assert sum(row["examples"] for row in found["classes"]) == len(grown)
+    for path in other.glob("*/*[0-5].*"):
+        path.unlink()
+    assert not trained & {*folder_of(kind, other, config).validation.names}
+    # Training it again on the other folder keeps the split, too.
+    again = kerasdist.load_recipe(run, data_dir=str(other)).config
+    assert again.split == config.split
+    assert again.num_train == len(folder_of(kind, other, config).train)
+
+
+def folder_of(kind, path, config):
+    """What the recipe reads for a run."""
+    make = kerasdist.ImageFolder if kind == "photos" else kerasdist.SoundFolder
+    return make(path, class_names=config.class_names, split=config.split)
+
+
+def test_a_run_that_did_not_keep_its_split_is_used_as_before(command, photos, monkeypatch):
+    path = photos / "runs" / "photos" / "0001" / "config.json"
+    kept = path.read_text()
+    config = json.loads(kept)
+    del config["settings"]["split"]
+    path.write_text(json.dumps(config))
+    monkeypatch.chdir(photos)
+    try:
+        (found,) = command("evaluate", path.parent, "--json").objects
+        assert found["accuracy"] == pytest.approx(result(photos, "photos")["val_accuracy"])
+        # The same command finds its run.
+        done = command("fit", "photos", "--epochs", 12, "--deterministic")
+        assert done.code == 0
+        assert not (photos / "runs" / "photos" / "0002").exists()
+    finally:
+        path.write_text(kept)
+
+
 def check_served(command, run, files, most):
     """The exported model tells the same of the bytes of files as `kerasdist predict`."""
     done = command("export", run, "--format", "saved_model", "--output", "served", "--json")
@@ -131,6 +182,29 @@ def check_served(command, run, files, most):
         assert answer["class"] == name.decode()
         for guess in answer["top"]:
             assert abs(guess["probability"] - probabilities[guess["index"]]) <= most
+
+
+def test_an_export_says_if_it_decodes_files_in_another_way(command, photos, monkeypatch):
+    run = photos / "runs" / "photos" / "0001"
+    argv = ("export", run, "--format", "saved_model", "--json", "--output")
+    (about,) = command(*argv, "as_in_training").objects
+    assert not any("something else" in note for note in about["notes"])
+    right = kerasdist.ImageReader.decode
+
+    def without_bmp(reader, contents):
+        tf.debugging.assert_none_equal(tf.strings.substr(contents, 0, 2), "BM")
+        return right(reader, contents)
+
+    ways = {
+        "differs by": lambda reader, contents: 255 - right(reader, contents),
+        ".bmp cannot be decoded there": without_bmp,
+    }
+    for words, decode in ways.items():
+        monkeypatch.setattr(kerasdist.ImageReader, "decode", decode)
+        (about,) = command(*argv, words.strip(".")).objects
+        (note,) = (note for note in about["notes"] if "something else" in note)
+        assert words in note
+        assert str(photos / "photos") in note
 
 
 def test_served_sounds_are_those_of_predict(command, sounds):

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
+from kerasdist.recipes.own_data import class_folders
+from kerasdist.recipes.own_data.kinds import TEXTS
 from tests.own_tables import (
     GOOD,
     HEADER,
@@ -304,6 +307,38 @@ def test_texts_are_predicted_and_served(letters, command, tmp_path):
     found = served(text=tf.constant([text, ""]))
     assert found["class"].numpy()[0] == b"good"
     assert found["probabilities"].numpy()[0, 1] == pytest.approx(answer["probability"], abs=1e-4)
+
+
+def test_evaluate_uses_no_text_that_was_trained_on(letters, command, tmp_path):
+    """After a folder has shrunk: with the same validation files, the metrics are the same."""
+    run = letters / "runs/letters/0001"
+    other = tmp_path / "other"
+    shutil.copytree(letters / "letters", other)
+    splits = class_folders.read(other, TEXTS).splits
+    for name in splits["train"].names[::2]:
+        (other / name).unlink()
+    (found,) = command("evaluate", run, "--data-dir", other, "--json").objects
+    assert sum(row["examples"] for row in found["classes"]) == len(splits["validation"])
+    assert found["accuracy"] == pytest.approx(result(run)["val_accuracy"])
+    for name in splits["validation"].names:
+        (other / name).unlink()
+    done = command("evaluate", run, "--data-dir", other)
+    assert (done.code, "There is no validation data" in done.err) == (2, True)
+
+
+def test_a_run_of_texts_from_before_the_split_was_kept_is_found(letters, command, monkeypatch):
+    path = letters / "runs/letters/0001/config.json"
+    kept = path.read_text()
+    config = json.loads(kept)
+    assert config["settings"]["schema"]["split"]["limits"]
+    config["settings"]["schema"]["split"] = None
+    path.write_text(json.dumps(config))
+    monkeypatch.chdir(letters)
+    try:
+        assert command("fit", "letters", "--deterministic").code == 0
+        assert not (letters / "runs/letters/0002").exists()
+    finally:
+        path.write_text(kept)
 
 
 @pytest.mark.slow

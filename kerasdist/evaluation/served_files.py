@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from kerasdist.errors import KerasdistError
 from kerasdist.evaluation.classes import Classes
 from kerasdist.model_files.served import Served
 from kerasdist.models.contract import Model
+
+# Of the largest value, on the average. Other ways of resizing and of decoding JPEGs stay far below.
+MOST_OFF = 0.05
 
 
 def answers_of(
@@ -48,3 +54,48 @@ def _scores(classes: Classes, outputs: tf.Tensor) -> tf.Tensor:
         second = tf.sigmoid(outputs) if classes.from_logits else outputs
         return tf.concat([1 - second, second], axis=-1)
     return tf.nn.softmax(outputs) if classes.from_logits else outputs
+
+
+def careful_with_files(
+    decode: Callable[[Any], Mapping[str, Any]],
+    read: Callable[[list[Path]], Mapping[str, np.ndarray]],
+    paths: Sequence[Path],
+) -> str | None:
+    """What to say if a graph makes something else of some files than training does; or None.
+
+    Args:
+        decode: Makes the model's features in a graph, from the bytes of files.
+        read: Makes them from files, as for the training.
+        paths: Files to compare on. Those that `read` refuses are left out.
+    """
+    contents = tf.TensorSpec([None], tf.string)
+    graph = tf.function(decode, input_signature=[contents], autograph=False)
+    others = []
+    for path in paths:
+        try:
+            expected = read([path])
+        except KerasdistError:
+            continue
+        try:
+            found = graph(tf.constant([path.read_bytes()]))
+        except tf.errors.OpError:
+            others.append(f"{path} cannot be decoded there")
+            continue
+        off = max(_distance(expected[name], found[name].numpy()) for name in expected)
+        if off > MOST_OFF:
+            others.append(f"{path} differs by {off:.0%}")
+    if not others:
+        return None
+    return (
+        f"serve_files makes something else of {len(others)} of {len(paths)} example files than "
+        f"training did: {others[0]}. Convert such files, for example to PNG or 16-bit WAV, before "
+        "they are served"
+    )
+
+
+def _distance(expected: np.ndarray, found: np.ndarray) -> float:
+    """The mean difference of two arrays, as a part of the largest value."""
+    if expected.shape != found.shape:
+        return 1.0
+    both = np.stack([expected, found]).astype(np.float64)
+    return float(np.abs(both[0] - both[1]).mean() / max(np.abs(both).max(), 1e-9))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kerasdist.recipes.own_data.splits import Split
 from kerasdist.tables.files.source import Expected
 from kerasdist.tables.values import LARGEST_EXACT, Style
 
@@ -98,21 +99,6 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Which rows are for validation: those whose key is below the limit of their class.
-
-    Attributes:
-        share: The part of the rows that is for validation.
-        seed: Decides which rows.
-        limits: The limit of each class; a single one if there are no classes.
-    """
-
-    share: float
-    seed: int
-    limits: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Schema:
     """All that is needed to read a file for a trained model.
 
@@ -125,7 +111,7 @@ class Schema:
         notes: What else people should know about the columns.
         decimal_commas: Whether a lone comma was a decimal comma in the training's file.
         width: How many columns that file had, if they had no names; else 0.
-        split: Which rows were for validation.
+        split: Which rows or files were for validation.
     """
 
     columns: tuple[Column, ...]
@@ -197,7 +183,7 @@ class Schema:
             notes=tuple(content["notes"]),
             decimal_commas=content["decimal_commas"],
             width=content["width"],
-            split=content["split"] and Split(**_with_tuples(content["split"])),
+            split=content["split"] and Split.from_json(content["split"]),
         )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerasdist.errors import KerasdistError
+from kerasdist.recipes.own_data.splits import Split
 from kerasdist.tables.reading.builders import Names
 from kerasdist.tables.reading.raw import Raw
-from kerasdist.tables.schema import Column, Split, Target
+from kerasdist.tables.schema import Column, Target
 
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # Those of SplitMix64.
 _STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,10 +78,13 @@ class TextFolder:
             class_names=None if schema is None else schema.target.classes,
             validation_split=validation_split,
             seed=seed,
+            drawn=None if schema is None else schema.split,
         )
         self._folders = self._checked.folders
         self.class_names, self.skipped = self._folders.class_names, self._checked.skipped
         self.schema = schema or self._learnt()
+        if self.schema.split is None:
+            self.schema = dataclasses.replace(self.schema, split=self._folders.drawn)
 
     def _learnt(self) -> Schema:
         raw = self._raw(TRAIN)

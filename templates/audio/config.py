@@ -56,6 +56,7 @@ class Config(kerasdist.OptimizerConfig):
     class_names: tuple[str, ...] = field(default=(), metadata={"learnt": True})
     num_train: int = field(default=0, metadata={"learnt": True})
     skipped: tuple[str, ...] = field(default=(), metadata={"learnt": True})
+    split: dict = field(default_factory=dict, metadata={"learnt": True})
 
 
 def open_folder(config) -> kerasdist.SoundFolder:
@@ -68,6 +69,7 @@ def open_folder(config) -> kerasdist.SoundFolder:
         validation_split=config.validation_split,
         seed=config.split_seed,
         skip_bad=config.skip_bad,
+        split=config.split,
     )
 
 
@@ -75,13 +77,14 @@ def learn(config) -> dict:
     """The settings that come from the data."""
     if config.data_dir is None:
         found = {"class_names": MADE_CLASSES, "num_train": NUM_MADE["train"], "skipped": ()}
-        found |= {"rate": config.rate or 16000, "seconds": config.seconds or 0.5}
+        found |= {"split": {}, "rate": config.rate or 16000, "seconds": config.seconds or 0.5}
     else:
         folder = open_folder(config)
         found = {
             "class_names": folder.class_names,
             "num_train": len(folder.train),
             "skipped": tuple(folder.skipped),
+            "split": folder.split,
             "rate": folder.rate,
             "seconds": folder.seconds,
         }

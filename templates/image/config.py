@@ -89,6 +89,7 @@ class Config(kerasdist.OptimizerConfig):
     shape: tuple[int, ...] = field(default=(), metadata={"learnt": True})
     num_train: int = field(default=0, metadata={"learnt": True})
     skipped: tuple[str, ...] = field(default=(), metadata={"learnt": True})
+    split: dict = field(default_factory=dict, metadata={"learnt": True})
 
     def __post_init__(self) -> None:
         """Checks the settings. If a run is trained again, another --image-size counts."""
@@ -142,6 +143,7 @@ def open_folder(config) -> kerasdist.ImageFolder:
         validation_split=config.validation_split,
         seed=config.split_seed,
         skip_bad=config.skip_bad,
+        split=config.split,
     )
 
 
@@ -152,7 +154,7 @@ def learn(config) -> dict:
         config = replace(config, image_size=side)
     if config.data_dir is None:
         side = config.image_size or 32
-        found = {"class_names": DRAWN_CLASSES, "shape": (side, side), "skipped": ()}
+        found = {"class_names": DRAWN_CLASSES, "shape": (side, side), "skipped": (), "split": {}}
         num_train, flips = NUM_DRAWN["train"], True
     else:
         folder = open_folder(config)
@@ -160,6 +162,7 @@ def learn(config) -> dict:
             "class_names": folder.class_names,
             "shape": folder.image_size,
             "skipped": tuple(folder.skipped),
+            "split": folder.split,
         }
         num_train, flips = len(folder.train), folder.flips
     epochs = ceil(STEPS / ceil(num_train / config.batch_size))

@@ -60,6 +60,21 @@ def test_other_files_are_read_with_what_was_learnt(folder, tmp_path):
     np.testing.assert_array_equal(again.train[0]["words"], found.train[0]["words"])
 
 
+def test_training_files_stay_for_training_when_files_come(folder):
+    found = TextFolder(folder)
+    assert found.schema.split.limits
+    for i in range(40):
+        (folder / ("bad", "good")[i % 2] / f"new{i}.txt").write_text(f"It is text {i}!")
+    files = {name: set(found._folders.splits[name].names) for name in ("train", "validation")}
+    later = TextFolder(folder, schema=found.schema.to_json())
+    assert later.schema == found.schema
+    for name, kept in files.items():
+        assert kept <= set(later._folders.splits[name].names)
+    # A run from before the split was kept draws anew.
+    old = TextFolder(folder, schema={**found.schema.to_json(), "split": None})
+    assert old._folders.splits == TextFolder(folder)._folders.splits
+
+
 def test_bad_files_are_named_or_left_out(folder):
     (folder / "bad" / "x.txt").write_bytes(b"\0\1\2")
     (folder / "good" / "y.txt").write_text("  \n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +15,11 @@ import tensorflow as tf
 from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, recipe_of
 from kerasdist.cli.quiet import tensorflow_messages
+from kerasdist.data.folders.file_source import FileSource
 from kerasdist.data.streams import open_stream
 from kerasdist.errors import RunFailedError
 from kerasdist.evaluation.classes import Classes, classes_of_run
-from kerasdist.evaluation.served_files import answers_of
+from kerasdist.evaluation.served_files import answers_of, careful_with_files
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.formats import saved_model
@@ -34,6 +36,7 @@ from kerasdist.runs.catalog import read_config
 from kerasdist.runs.file_names import MODEL
 
 NUM_CHECKED = 256
+NUM_FILES = 16
 _PROGRAM = "a Python program made this run, and only the program has its data"
 
 
@@ -43,7 +46,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     with phase("loading the model"):
         model = load_to_predict(run, options["which"])
     with phase("reading examples to check the file with"):
-        served, batches, inputs = _served(run, model)
+        served, batches, inputs, files = _served(run, model)
     served, classes = _with_answers(run, served, recipe)
     form = formats.FORMATS[target.format]
     with target.draft() as draft:
@@ -53,6 +56,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             raise outcome
         notes, found = outcome
         notes += _notes(recipe)
+        if target.format == "saved_model":
+            notes += _careful(recipe, files)
         if not found.is_small:
             raise RunFailedError(
                 f"The {target.format} file does not compute the same as the model: "
@@ -104,6 +109,16 @@ def _with_answers(
 def _notes(recipe: Recipe | None) -> list[str]:
     given = extras.input_in_words(recipe)
     return [] if given is None else [f"input: {given}"]
+
+
+def _careful(recipe: Recipe | None, files: list[Path]) -> list[str]:
+    """A note if the file decodes other files in another way than training did."""
+    decode = extras.file_decoder(recipe)
+    if recipe is None or decode is None or not extras.has_reader(recipe) or not files:
+        return []
+    with phase("comparing how files are decoded"):
+        note = careful_with_files(decode, partial(extras.read_examples, recipe), files)
+    return [] if note is None else [note]
 
 
 def _written(
@@ -165,8 +180,11 @@ def _call(name: str, path: Path, served: formats.Served) -> list[str]:
     ]
 
 
-def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np.ndarray]], str]:
-    """The model with its inputs, batches to compare on, and a description of the batches."""
+# The model with its inputs, batches to compare on, a description of these, and example files.
+_Examples = tuple[formats.Served, list[list[np.ndarray]], str, list[Path]]
+
+
+def _served(run: Path, model: keras.Model) -> _Examples:
     spec = architecture.read_spec(run / MODEL)
     try:
         config = read_config(run) or {}
@@ -174,19 +192,28 @@ def _served(run: Path, model: keras.Model) -> tuple[formats.Served, list[list[np
             maker = "a provider feeds this run" if "model" in config else _PROGRAM
             return _on_random_examples(model, spec, maker)
         job = Job(parse_fit([str(run)]))
-        fed, batches = _first(model, job.build_data("validation"))
+        data = job.build_data("validation")
+        fed, batches = _first(model, data)
         # The shapes of validation data: training data may be cropped.
         served = formats.serve(model, spec, fed)
-        return served, batches, f"examples of the validation data ({job.source})"
+        inputs = f"examples of the validation data ({job.source})"
+        return served, batches, inputs, _example_files(data)
     except Exception as error:  # noqa: BLE001 - the model can be exported without its data
         return _on_random_examples(model, spec, reason(error))
 
 
-def _on_random_examples(
-    model: keras.Model, spec: Any, why: str
-) -> tuple[formats.Served, list[list[np.ndarray]], str]:
+def _example_files(data: Any) -> list[Path]:
+    """Some files of the data, if it has any: of each suffix one, and others evenly spread."""
+    if not isinstance(data, FileSource):
+        return []
+    step = -(-len(data) // NUM_FILES)
+    names = {*data.names[::step], *{Path(name).suffix: name for name in data.names}.values()}
+    return [data.folder / name for name in sorted(names)]
+
+
+def _on_random_examples(model: keras.Model, spec: Any, why: str) -> _Examples:
     served = formats.serve(model, spec)
-    return served, [formats.random_inputs(served, NUM_CHECKED)], f"random examples ({why})"
+    return served, [formats.random_inputs(served, NUM_CHECKED)], f"random examples ({why})", []
 
 
 def _first(model: keras.Model, data: Any) -> tuple[Any, list[list[np.ndarray]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kerasdist.data.folders.file_source import FileSource
 from kerasdist.data.folders.gray_levels import dark_16_bits
@@ -14,7 +15,7 @@ from kerasdist.recipes.own_data import image_files
 from kerasdist.recipes.own_data.checked_folders import read_checked
 from kerasdist.recipes.own_data.image_sizes import choose_size, in_words
 from kerasdist.recipes.own_data.kinds import IMAGES
-from kerasdist.recipes.own_data.splits import SPLITS
+from kerasdist.recipes.own_data.splits import SPLITS, Split
 
 
 class ImageFolder:
@@ -33,6 +34,9 @@ class ImageFolder:
         validation_split: The part for validation, if there is no folder for it.
         seed: Decides which files these are.
         skip_bad: Whether to leave out files that cannot be used, instead of refusing the folder.
+        split: What was drawn for validation before, from the `split` of the folder that a model was
+            trained on. Then none of its training files are for validation if others were added or
+            removed.
 
     Attributes:
         class_names: The name of each class.
@@ -42,6 +46,7 @@ class ImageFolder:
         test: The test data; None if there is none.
         all: All of these data.
         skipped: What is wrong with each file that was left out, by its path.
+        split: What was drawn for validation, as plain values; empty if nothing was.
         flips: Whether left and right may be swapped: photos whose classes do not name a side.
 
     Example:
@@ -65,6 +70,7 @@ class ImageFolder:
         validation_split: float = 0.2,
         seed: int = 0,
         skip_bad: bool = False,
+        split: Mapping[str, Any] | None = None,
     ):
         given = None if image_size is None else _as_size(image_size)
         self._checked = read_checked(
@@ -75,9 +81,11 @@ class ImageFolder:
             class_names=class_names,
             validation_split=validation_split,
             seed=seed,
+            drawn=Split.from_json(split) if split else None,
         )
         folders = self._checked.folders
         self.class_names, self.skipped = folders.class_names, self._checked.skipped
+        self.split = self._checked.split
         self._sample = self._checked.sample()
         self.image_size = given or choose_size(self._sample)
         self.reader = ImageReader(self.image_size)

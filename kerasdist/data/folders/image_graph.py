@@ -6,17 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasdist.data.folders.bmp_graph import bmp_with_alpha
+from kerasdist.data.folders.exif_graph import orientation_after, orientation_of_jpeg
 from kerasdist.data.folders.gif_graph import gif_on_white
 
 _PNG, _JPEG, _GIF, _BMP = b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM"
 _RIFF = b"RIFF"
-# The EXIF entry of the orientation: tag 0x0112, type SHORT, one value; in both byte orders.
-_ENTRIES = (
-    (bytes([0x12, 0x01, 3, 0, 1, 0, 0, 0]), 0),
-    (bytes([0x01, 0x12, 0, 3, 0, 0, 0, 1]), 1),
-)
-# It comes early in a file.
-_MOST_HEADER = 4096
+# The bits of a value are in the last but four of these bytes.
+_PNG_HEADER, _PNG_DEPTH = 29, 24
 # Before the EXIF data of each format.
 _EXIF = {_PNG: "eXIf", _RIFF: "EXIF"}
 
@@ -50,18 +47,14 @@ def _decoded(content: tf.Tensor) -> tf.Tensor:
         image = decoder(content)[0]  # It refuses to add or to drop a channel.
         is_opaque = tf.equal(tf.shape(image)[2], 3)
         image = tf.cond(is_opaque, lambda: _as_float(image), lambda: _on_white(image))
-        return _turned(image, _orientation_after(content, _EXIF[_RIFF]))
-
-    def png() -> tf.Tensor:
-        image = _on_white(tf.io.decode_png(content, channels=4))
-        return _turned(image, _orientation_after(content, _EXIF[_PNG]))
+        return _turned(image, orientation_after(content, _EXIF[_RIFF]))
 
     return tf.case(
         [
             (begins(_JPEG), lambda: _jpeg(content)),
-            (begins(_PNG), png),
+            (begins(_PNG), lambda: _png(content)),
             (begins(_GIF), lambda: _as_float(gif_on_white(content))),
-            (begins(_BMP), lambda: _as_float(_three(tf.io.decode_bmp(content)))),
+            (begins(_BMP), lambda: _on_white(bmp_with_alpha(content))),
         ],
         default=webp,
     )
@@ -69,12 +62,6 @@ def _decoded(content: tf.Tensor) -> tf.Tensor:
 
 def _as_float(image: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.cast(image, tf.float32), (None, None, 3))
-
-
-def _three(image: tf.Tensor) -> tf.Tensor:
-    """A BMP's 1, 3 or 4 channels as 3. Programs leave the fourth at 0, so it is not used."""
-    is_gray = tf.equal(tf.shape(image)[2], 1)
-    return tf.cond(is_gray, lambda: tf.repeat(image, 3, axis=2), lambda: image[..., :3])
 
 
 def _on_white(image: tf.Tensor) -> tf.Tensor:
@@ -86,11 +73,19 @@ def _on_white(image: tf.Tensor) -> tf.Tensor:
 def _jpeg(content: tf.Tensor) -> tf.Tensor:
     # As Pillow decodes: other methods are faster and differ.
     image = tf.io.decode_jpeg(content, channels=3, dct_method="INTEGER_ACCURATE")
-    has_exif = tf.strings.regex_full_match(
-        tf.strings.substr(content, 0, 64, unit="BYTE"), r"(?s)\C*Exif\C*"
+    return _turned(_as_float(image), orientation_of_jpeg(content))
+
+
+def _png(content: tf.Tensor) -> tf.Tensor:
+    image = tf.io.decode_png(content, channels=4)
+    header = tf.io.decode_raw(tf.strings.substr(content, 0, _PNG_HEADER), tf.uint8)
+    before_pixels = tf.strings.split(content, "IDAT")[0]
+    # With fewer than 8 bits, the alpha of an opaque image is not 255 (TensorFlow 2.21).
+    is_opaque = (header[_PNG_DEPTH] < 8) & tf.equal(
+        tf.size(tf.strings.split(before_pixels, "tRNS")), 1
     )
-    number = tf.where(has_exif, _orientation(content), 1)
-    return _turned(_as_float(image), number)
+    image = tf.cond(is_opaque, lambda: _as_float(image[..., :3]), lambda: _on_white(image))
+    return _turned(image, orientation_after(content, _EXIF[_PNG]))
 
 
 def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -102,29 +97,6 @@ def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     image = tf.cond(when(5, 6, 7, 8), lambda: tf.transpose(image, (1, 0, 2)), lambda: image)
     image = tf.cond(when(2, 3, 6, 7), lambda: image[:, ::-1], lambda: image)
     return tf.cond(when(3, 4, 7, 8), lambda: image[::-1], lambda: image)
-
-
-def _orientation_after(content: tf.Tensor, name: str) -> tf.Tensor:
-    """The EXIF orientation after the name of its part of the file, which may be at the end."""
-    parts = tf.strings.split(content, name)
-    has_exif = tf.size(parts) > 1
-    return tf.cond(has_exif, lambda: _orientation(parts[1]), lambda: tf.constant(1))
-
-
-def _orientation(content: tf.Tensor) -> tf.Tensor:
-    """The EXIF orientation from 1 to 8 at the start of some bytes; 1 without one."""
-    header = tf.io.decode_raw(tf.strings.substr(content, 0, _MOST_HEADER), tf.uint8)
-    header = tf.pad(header, [[0, 16]])
-    number = tf.constant(1)
-    for entry, last in _ENTRIES:
-        windows = tf.signal.frame(header, len(entry) + 2, 1)
-        is_here = tf.reduce_all(tf.equal(windows[:, : len(entry)], list(entry)), axis=1)
-        # The value is the first or the second of two bytes.
-        values = tf.cast(windows[:, len(entry) + last], tf.int32)
-        found = tf.boolean_mask(values, is_here & (values >= 1) & (values <= 8))
-        found = tf.concat([found, [number]], axis=0)
-        number = found[0]
-    return number
 
 
 def _resized(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

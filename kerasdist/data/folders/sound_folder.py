@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kerasdist.data.folders.file_source import FileSource
 from kerasdist.data.folders.sound_reader import SoundReader
 from kerasdist.recipes.own_data import sound_files, sound_sizes
 from kerasdist.recipes.own_data.checked_folders import read_checked
 from kerasdist.recipes.own_data.kinds import SOUNDS
-from kerasdist.recipes.own_data.splits import SPLITS
+from kerasdist.recipes.own_data.splits import SPLITS, Split
 
 
 class SoundFolder:
@@ -30,6 +31,9 @@ class SoundFolder:
         validation_split: The part for validation, if there is no folder for it.
         seed: Decides which files these are.
         skip_bad: Whether to leave out files that cannot be used, instead of refusing the folder.
+        split: What was drawn for validation before, from the `split` of the folder that a model was
+            trained on. Then none of its training files are for validation if others were added or
+            removed.
 
     Attributes:
         class_names: The name of each class.
@@ -40,6 +44,7 @@ class SoundFolder:
         test: The test data; None if there is none.
         all: All of these data.
         skipped: What is wrong with each file that was left out, by its path.
+        split: What was drawn for validation, as plain values; empty if nothing was.
 
     Example:
         >>> import numpy as np, pathlib, tempfile, tensorflow as tf, kerasdist
@@ -63,6 +68,7 @@ class SoundFolder:
         validation_split: float = 0.2,
         seed: int = 0,
         skip_bad: bool = False,
+        split: Mapping[str, Any] | None = None,
     ):
         if rate is not None and seconds is not None:
             SoundReader(rate, seconds)  # Refuses bad values before the files are read.
@@ -74,9 +80,11 @@ class SoundFolder:
             class_names=class_names,
             validation_split=validation_split,
             seed=seed,
+            drawn=Split.from_json(split) if split else None,
         )
         folders = self._checked.folders
         self.class_names, self.skipped = folders.class_names, self._checked.skipped
+        self.split = self._checked.split
         self._headers = sound_sizes.headers(self._checked.sample())
         self.rate = sound_sizes.choose_rate(self._headers) if rate is None else rate
         self.seconds = sound_sizes.choose_seconds(self._headers) if seconds is None else seconds

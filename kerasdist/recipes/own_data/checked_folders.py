@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kerasdist.errors import KerasdistError
 from kerasdist.recipes.own_data import class_folders
 from kerasdist.recipes.own_data.bad_files import find_bad, named, refuse
 from kerasdist.recipes.own_data.class_folders import ClassFolders
 from kerasdist.recipes.own_data.kinds import Kind
-from kerasdist.recipes.own_data.splits import TRAIN, VALIDATION
+from kerasdist.recipes.own_data.splits import TRAIN, VALIDATION, Split
 
 # More classes are not listed with their counts.
 _MOST_CLASSES = 6
@@ -27,6 +28,11 @@ class CheckedFolders:
     skipped: dict[str, str]
     kind: Kind
     validation_split: float
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """Which files were drawn for validation, as plain values; empty if none were."""
+        return self.folders.drawn.to_json() if self.folders.drawn else {}
 
     def sample(self) -> list[Path]:
         """Up to a few hundred files of the first split, evenly spread over the classes."""
@@ -78,6 +84,7 @@ def read_checked(
     class_names: Sequence[str] | None = None,
     validation_split: float = 0.2,
     seed: int = 0,
+    drawn: Split | None = None,
 ) -> CheckedFolders:
     """Reads class folders and looks at every file. Raises if some cannot be used.
 
@@ -89,9 +96,15 @@ def read_checked(
         class_names: The classes that are expected.
         validation_split: See `class_folders.read`.
         seed: See `class_folders.read`.
+        drawn: See `class_folders.read`.
     """
     folders = class_folders.read(
-        path, kind, class_names=class_names, validation_split=validation_split, seed=seed
+        path,
+        kind,
+        class_names=class_names,
+        validation_split=validation_split,
+        seed=seed,
+        drawn=drawn,
     )
     names = folders.all.names
     bad = find_bad(path, names, problem)

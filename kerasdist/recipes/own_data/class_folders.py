@@ -15,7 +15,9 @@ from kerasdist.recipes.own_data.splits import (
     SPLITS,
     TRAIN,
     VALIDATION,
+    Split,
     check_fraction,
+    find_limit,
     for_validation,
     split_folders,
 )
@@ -49,6 +51,7 @@ class ClassFolders:
         splits: The files of each split that there is.
         has_split_folders: Whether the folder has folders for its splits.
         notes: What people may want to know: sentences.
+        drawn: Which files were drawn for validation; None if there is a folder for it, or none.
     """
 
     path: Path
@@ -56,6 +59,7 @@ class ClassFolders:
     splits: Mapping[str, Files]
     has_split_folders: bool
     notes: tuple[str, ...]
+    drawn: Split | None = None
 
     @property
     def all(self) -> Files:
@@ -78,6 +82,7 @@ def read(
     class_names: Sequence[str] | None = None,
     validation_split: float = 0.2,
     seed: int = 0,
+    drawn: Split | None = None,
 ) -> ClassFolders:
     """Lists the files of a folder by class and split.
 
@@ -89,6 +94,8 @@ def read(
         validation_split: The part of each class that is for validation, if there is no folder
             for it.
         seed: Decides which part.
+        drawn: Which files were drawn for a training with this part and seed: the others are not
+            for validation then, also if files were added or removed.
     """
     check_fraction(validation_split)
     _check_folder(path, kind)
@@ -102,14 +109,18 @@ def read(
     names = _classes(path, kind, by_split, class_names)
     unused = [] if found is None else [name for name in top if name not in found.values()]
     notes = _notes(kind, odd, unused, by_split, names, class_names)
-    if VALIDATION not in by_split and validation_split > 0:
-        by_split |= _divided(by_split[TRAIN], validation_split, seed)
+    if VALIDATION in by_split or validation_split == 0:
+        drawn = None
+    else:
+        if drawn is None or (drawn.share, drawn.seed) != (validation_split, seed):
+            drawn = _drawn(by_split[TRAIN], names, validation_split, seed)
+        by_split |= _divided(by_split[TRAIN], names, drawn)
     splits = {
         split: _files(by_split[split], names)
         for split in SPLITS
         if any(by_split.get(split, {}).values())
     }
-    return ClassFolders(path, names, splits, found is not None, notes)
+    return ClassFolders(path, names, splits, found is not None, notes, drawn)
 
 
 # The files of each class, by its name.
@@ -201,12 +212,24 @@ def _too_few(path: Path, kind: Kind, names: Sequence[str]) -> KerasdistError:
     )
 
 
-def _divided(by_class: _ByClass, part: float, seed: int) -> dict[str, _ByClass]:
+def _drawn(by_class: _ByClass, names: Sequence[str], part: float, seed: int) -> Split:
+    """The limit of each class that gives validation its part of these files."""
+    limits = (find_limit(by_class.get(name, ()), part, f"{seed}/{name}") for name in names)
+    return Split(part, seed, tuple(limits))
+
+
+def _divided(by_class: _ByClass, names: Sequence[str], drawn: Split) -> dict[str, _ByClass]:
     """The training and the validation files of each class."""
+    if len(drawn.limits) != len(names):
+        raise KerasdistError(
+            f"Received a `split` of {len(drawn.limits)} classes for {len(names)}: {shown(names)}. "
+            "Expected that of a folder with these classes. Give its `class_names`, too."
+        )
     train: _ByClass = {}
     validation: _ByClass = {}
-    for name, files in by_class.items():
-        chosen = for_validation(files, part, f"{seed}/{name}")
+    for name, limit in zip(names, drawn.limits, strict=True):
+        files = by_class.get(name, [])
+        chosen = for_validation(files, limit, f"{drawn.seed}/{name}")
         validation[name] = [file for i, file in enumerate(files) if i in chosen]
         train[name] = [file for i, file in enumerate(files) if i not in chosen]
     return {TRAIN: train, VALIDATION: validation}
@@ -237,7 +260,7 @@ def _notes(
         if missing:
             notes.append(f"no {split} files of: {shown(missing)}")
     single = [name for name in names if len(by_split[TRAIN].get(name, ())) == 1]
-    if single and VALIDATION not in by_split:
+    if single and VALIDATION not in by_split and expected is None:
         notes.append(f"one file only, so none for validation: {shown(single)}")
     return tuple(notes)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from kerasdist.errors import KerasdistError
 
@@ -17,6 +19,8 @@ FOLDER_NAMES = {
     TEST: ("test", "testing"),
 }
 _SPLIT_OF = {name: split for split, names in FOLDER_NAMES.items() for name in names}
+# A key is below this. JSON's numbers are exact up to 53 bits.
+_KEYS = 2**53
 _WORDS = "|".join(_SPLIT_OF)
 _LONGER = re.compile(rf"(.*[-_. ])?({_WORDS})([-_. ].*)?", re.IGNORECASE)
 
@@ -90,25 +94,69 @@ def check_fraction(validation_split: float) -> None:
         )
 
 
-def for_validation(names: Sequence[str], part: float, key: str) -> set[int]:
-    """The positions of the names that are for validation: this part of them, at least one.
+@dataclass(frozen=True)
+class Split:
+    """Which rows or files are for validation: those whose key is below the limit of their class.
 
-    It is a function of the names, the part and the key alone, and a name that is added changes
-    the place of few others. A single name is for training.
+    A key depends on a row or the name of a file alone. So with the same limits each keeps its part
+    when others are added or removed.
+
+    Attributes:
+        share: The part that is for validation.
+        seed: Decides which.
+        limits: The limit of each class; a single one if there are no classes.
+    """
+
+    share: float
+    seed: int
+    limits: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "limits": list(self.limits)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Split:
+        """From the plain values that `to_json` gives."""
+        return cls(content["share"], content["seed"], tuple(content["limits"]))
+
+
+def find_limit(names: Sequence[str], part: float, key: str) -> int:
+    """The limit that gives validation this part of some files, but at least one.
+
+    A single file is for training. Of files that are added, about the same part is below the limit.
 
     Args:
-        names: The names of the files of one class, or of the rows of a table.
+        names: The names of the files of one class.
         part: The part for validation.
         key: The seed, and the class.
 
     Example:
-        >>> for_validation(["a.png", "b.png", "c.png"], 0.3, "0/cats")
+        >>> names = ["a.png", "b.png", "c.png"]
+        >>> for_validation(names, find_limit(names, 0.3, "0/cats"), "0/cats")
         {2}
     """
-    count = 0 if part == 0 else min(len(names) - 1, max(1, round(part * len(names))))
+    if part == 0:
+        return 0
+    keys = sorted(_key(name, key) for name in names)
+    count = max(min(len(keys) - 1, max(1, round(part * len(keys)))), 0)
+    # Every limit between these gives `count`. The nearest to the part suits other files best.
+    lowest = keys[count - 1] + 1 if count else 0
+    highest = keys[count] if keys else _KEYS
+    return min(max(round(part * _KEYS), lowest), highest)
 
-    def drawn(position: int) -> bytes:
-        text = f"{key}/{names[position]}"
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
-    return set(sorted(range(len(names)), key=drawn)[:count])
+def for_validation(names: Sequence[str], limit: int, key: str) -> set[int]:
+    """The positions of the names that are for validation: a function of each name alone.
+
+    Args:
+        names: The names of the files of one class.
+        limit: What `find_limit` gave for these files, or for those of a training.
+        key: The seed, and the class.
+    """
+    return {i for i, name in enumerate(names) if _key(name, key) < limit}
+
+
+def _key(name: str, key: str) -> int:
+    digest = hashlib.sha256(f"{key}/{name}".encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") >> 11

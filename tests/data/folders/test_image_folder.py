@@ -174,6 +174,19 @@ def test_the_splits_are_sources_for_fit(tmp_path):
     }
 
 
+def test_training_files_stay_for_training_when_files_come(tmp_path):
+    path = write_images(tmp_path / "data", 10)
+    folder = kerasdist.ImageFolder(path)
+    assert kerasdist.ImageFolder(path, validation_split=0).split == {}
+    for name in ("bar", "disc", "ring"):
+        for i in range(10):
+            (path / name / f"new{i}.png").write_bytes((path / name / f"{i}.png").read_bytes())
+    later = kerasdist.ImageFolder(path, class_names=folder.class_names, split=folder.split)
+    assert later.split == folder.split
+    assert {*folder.train.names} <= {*later.train.names}
+    assert {*folder.validation.names} <= {*later.validation.names}
+
+
 @pytest.mark.parametrize(("highest", "levels"), [(4095, "16 of 256"), (255, "1 of 256")])
 def test_few_gray_levels_of_16_bits_are_said(tmp_path, highest, levels):
     """As of a microscope with 12 bits."""

@@ -48,6 +48,39 @@ def test_the_split_is_a_function_of_names_and_seed(pets, tmp_path):
     assert len({*later} & {*first}) >= len(first) - 1  # One more file moves at most one.
 
 
+@pytest.mark.parametrize("change", ["grown", "shrunk"])
+def test_files_keep_their_split_when_a_folder_changes(pets, change):
+    first = read(pets)
+    if change == "grown":
+        write(pets, *(f"cats/new{i}.jpg" for i in range(60)))
+    else:
+        for i in range(6):
+            (pets / "cats" / f"{i}.jpg").unlink()
+    names = {"class_names": first.class_names}
+    found = read(pets, drawn=first.drawn, **names)
+    for one, other in (("train", "validation"), ("validation", "train")):
+        assert not {*first.splits[one].names} & {*found.splits[other].names}
+    assert found.drawn == first.drawn
+    # What was drawn for another part, or with another seed, says nothing.
+    for others in ({"seed": 1}, {"validation_split": 0.5}):
+        expected = read(pets, **others)
+        assert read(pets, drawn=first.drawn, **names, **others) == expected
+        assert expected.drawn != first.drawn
+
+
+def test_the_split_of_other_classes_is_refused(pets):
+    drawn = read(pets).drawn
+    write(pets, "birds/1.jpg", "birds/2.jpg")
+    with pytest.raises(KerasdistError, match=r"a `split` of 2 classes for 3: birds, cats, dogs"):
+        read(pets, drawn=drawn)
+
+
+def test_nothing_is_drawn_beside_a_folder_for_validation(pets, tmp_path):
+    assert read(pets, validation_split=0).drawn is None
+    names = [f"{split}/{pet}/1.png" for split in ("train", "val") for pet in "ab"]
+    assert read(write(tmp_path / "parts", *names), drawn=read(pets).drawn).drawn is None
+
+
 def test_folders_for_splits(tmp_path):
     names = [f"{split}/{pet}/1.png" for split in ("Training", "valid", "test") for pet in "ab"]
     found = read(write(tmp_path, *names))
