@@ -11,7 +11,8 @@ import keras
 
 import kerasdist.optimizers  # noqa: F401 - registers classes that a saved model may name
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.model_files.weights import load_into
+from kerasdist.model_files import optimizer_state
+from kerasdist.model_files.weights import load_into, modules_of
 from kerasdist.models import inspection, pure
 from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.phases.phase import phase
@@ -31,6 +32,7 @@ WHICH = ("best", "last", "final")
 def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     """Returns the trained model of a run, with averaged weights if the run has `ema`.
 
+    Its optimizer has the state that the run saved, too: a further training goes on with it.
     The recipe's code builds the model of a recipe. Other models are rebuilt from their description
     in model.json, if all their classes are Keras's or registered. If only the loss or a metric is
     not, the model is not compiled, and a warning says so. The files of trained weights are read as
@@ -54,7 +56,7 @@ def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
         >>> bool(kerasdist.load("runs/line").get_weights()[0] == model.get_weights()[0])
         True
     """
-    model, missing = _loaded(run_dir, which)
+    model, missing = _loaded(run_dir, which, to_train=True)
     if missing is not None:
         warnings.warn(
             f"The model of the run {str(run_dir)!r} is not compiled, because {_needs(missing)} It "
@@ -69,7 +71,9 @@ def load_to_predict(run_dir: str | os.PathLike[str], which: str = "best") -> ker
     return _loaded(run_dir, which)[0]
 
 
-def _loaded(run_dir: str | os.PathLike[str], which: str) -> tuple[keras.Model, str | None]:
+def _loaded(
+    run_dir: str | os.PathLike[str], which: str, *, to_train: bool = False
+) -> tuple[keras.Model, str | None]:
     """The model of a run, and what is missing to compile it as it was."""
     folder = Path(run_dir).expanduser()
     if which not in WHICH and kept_models.rank_of(str(which)) is None:
@@ -91,9 +95,11 @@ def _loaded(run_dir: str | os.PathLike[str], which: str) -> tuple[keras.Model, s
         if not _has_parts_alone(model):
             inspection.build_for_prediction(model, spec)
     if file is None:
-        _load_checkpoint(model, folder)
-    else:
-        load_into(model, folder / file, strict=True)
+        _load_checkpoint(model, folder, to_train=to_train)
+        return model, missing
+    load_into(model, folder / file, strict=True)
+    if to_train:
+        optimizer_state.load_from_file(model, folder / file, modules_of(model))
     return model, missing
 
 
@@ -166,7 +172,7 @@ def _enter_stage(model: keras.Model, folder: Path, config: dict[str, Any]) -> No
             change(model)
 
 
-def _load_checkpoint(model: keras.Model, folder: Path) -> None:
+def _load_checkpoint(model: keras.Model, folder: Path, *, to_train: bool) -> None:
     """Loads the weights, or their averages, from the newest checkpoint that verifies."""
     saved = Store(folder / CHECKPOINTS).newest()
     if saved is None:
@@ -195,6 +201,9 @@ def _load_checkpoint(model: keras.Model, folder: Path) -> None:
             )
     for name, variable in wanted.items():
         variable.assign(saved.arrays[name])
+    if to_train:
+        names = sorted(name for name in saved.arrays if name.startswith("optimizer/"))
+        optimizer_state.load(model, [saved.arrays[name] for name in names])
 
 
 def model_of(

@@ -130,7 +130,7 @@ def _replace(
     wanted = {name: array for name, array in own.items() if not _inside(name, optimizers)}
     num_bytes = sum(array.num_bytes for array in wanted.values())
     most_bytes = MOST_COPIES * num_bytes + SLACK_BYTES
-    with opened(path, most_bytes, _modules(model)) as (file, found):
+    with opened(path, most_bytes, modules_of(model)) as (file, found):
         found = _without_compilation(model, found)
         if inside:
             found = _part(wanted, found)
@@ -253,7 +253,7 @@ def _layer_that_fits(model: keras.Model, code: str, found: Mapping[str, Stored])
     return None
 
 
-def _modules(model: keras.Model) -> set[str]:
+def modules_of(model: keras.Model) -> set[str]:
     """The top-level modules of the model's classes: a file of such a model may name them, too."""
     compiled = [getattr(model, name, None) for name in ("optimizer", "loss")]
     parts = [*pure.all_layers(model), *compiled, *model.metrics]

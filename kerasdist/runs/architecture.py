@@ -100,6 +100,9 @@ def rebuild(path: Path) -> tuple[keras.Model, str | None]:
         raise _broken(path, first_line(error)) from error
     if compiled is None:
         return model, None
+    if any(layer.dtype_policy.name == "mixed_float16" for layer in pure.all_layers(model)):
+        # Keras keeps the policies of layers, not the model's, which decides on a loss scale.
+        model.dtype_policy = "mixed_float16"
     own = content.get(OWN_FUNCTIONS) or []
     return model, compilation.compile_as(model, compiled, own)
 

@@ -26,7 +26,8 @@ Watch = Callable[[tf.Tensor], None]
 class _Scope(LossScope):
     """A StatelessScope in which a trainable variable that `call` assigns becomes a new leaf.
 
-    As with real variables, the gradient is taken with respect to the assigned value.
+    As with real variables, the gradient is taken with respect to the assigned value, and none flows
+    through a variable to what was assigned.
     """
 
     def __init__(self, mapping: _Mapping, leaves: set[int], watch: Watch | None):
@@ -35,9 +36,20 @@ class _Scope(LossScope):
         self._watch = watch
         self._known = {id(variable) for variable, _ in mapping}
         self.outside: dict[int, keras.Variable] = {}
+        # What a variable that was assigned is read as; None before that is known.
+        self._assigned: dict[int, tf.Tensor | None] = {}
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        value = super().get_current_value(variable)
+        if id(variable) not in self._assigned:
+            return value
+        if self._assigned[id(variable)] is None:
+            self._assigned[id(variable)] = tf.stop_gradient(value)
+        return self._assigned[id(variable)]
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
         variable, value = update
+        is_number = value.dtype.is_floating or value.dtype.is_complex
         if id(variable) not in self._known:
             self.outside[id(variable)] = variable
         if id(variable) in self._leaves:
@@ -45,6 +57,8 @@ class _Scope(LossScope):
             if self._watch is not None:
                 self._watch(value)
         super().add_update((variable, value))
+        if id(variable) not in self._leaves and is_number:
+            self._assigned[id(variable)] = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,7 @@ def forward(
     _note_losses(model, shard)
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
-        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        given = {id(v): scope.state_mapping[id(v)] for v, _ in mapping}
         outputs = call(model, example.args, training)
         if change_outputs is not None:
             outputs = change_outputs(outputs)
@@ -108,14 +122,14 @@ def forward(
         has_loss = model._compile_loss is not None or added or overrides(model, "compute_loss")
         if with_loss and has_loss:
             loss = _tracked_loss(model, example, outputs, shard, training)
-        updated = [v for v in roles.metrics if scope.get_current_value(v) is not given[id(v)]]
+        updated = [v for v in roles.metrics if scope.state_mapping[id(v)] is not given[id(v)]]
         if with_metrics:
             model.compute_metrics(example.x, example.y, outputs, example.sample_weight)
     return Forward(
         outputs=outputs,
         loss=loss,
         changed=_changed(roles, scope, given),
-        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        metrics=tuple(scope.state_mapping[id(v)] for v in roles.metrics),
         updated_metrics=frozenset(id(v) for v in updated),
         added=added,
         outside=tuple(scope.outside.values()),
@@ -146,7 +160,7 @@ def loss_of_outputs(
     _note_losses(model, shard)
     leaves = {id(v) for v in roles.trainable}
     with _Scope(mapping, leaves, watch) as scope, tracing(shard):
-        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        given = {id(v): scope.state_mapping[id(v)] for v, _ in mapping}
         for owner, value in added:
             if owner is not None:
                 owner.add_loss(value)
@@ -155,7 +169,7 @@ def loss_of_outputs(
         outputs=outputs,
         loss=loss,
         changed=_changed(roles, scope, given),
-        metrics=tuple(scope.get_current_value(v) for v in roles.metrics),
+        metrics=tuple(scope.state_mapping[id(v)] for v in roles.metrics),
         updated_metrics=frozenset(),
         added=(),
         outside=tuple(scope.outside.values()),
@@ -190,7 +204,7 @@ def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[i
     """New values by variable id, with the variables' shapes, which a graph may not infer."""
     changed = {}
     for variable in (*roles.trainable, *roles.other):
-        value = scope.get_current_value(variable)
+        value = scope.state_mapping.get(id(variable))
         if value is not given[id(variable)]:
             value = tf.convert_to_tensor(value)
             is_known = value.shape == variable.shape
@@ -199,7 +213,7 @@ def _changed(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> dict[i
 
 
 def _drawn(roles: Parts, scope: _Scope, given: dict[int, tf.Tensor]) -> tuple[keras.Variable, ...]:
-    return tuple(v for v in roles.seeds if scope.get_current_value(v) is not given[id(v)])
+    return tuple(v for v in roles.seeds if scope.state_mapping[id(v)] is not given[id(v)])
 
 
 def _mapping(roles: Parts, state: State) -> _Mapping:
@@ -215,7 +229,7 @@ def predict(model: keras.Model, roles: Parts, state: State, example: Example) ->
     """Runs the model alone, without loss and metrics."""
     mapping = _mapping(roles, state)
     with _Scope(mapping, set(), None) as scope:
-        given = {id(v): scope.get_current_value(v) for v, _ in mapping}
+        given = {id(v): scope.state_mapping[id(v)] for v, _ in mapping}
         outputs = call(model, example.args, training=False)
     return Forward(
         outputs=outputs,
@@ -244,7 +258,7 @@ def update_metrics(
             "of another variable would be lost. Make the variable with `self.add_variable(...)` in "
             "a class derived from `keras.metrics.Metric`."
         )
-    return [scope.get_current_value(v) for v in roles.metrics]
+    return [scope.state_mapping[id(v)] for v in roles.metrics]
 
 
 def apply_gradients(
