@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from kerasdist.cli.job import Job
 from kerasdist.runs.atomic import as_json
 from kerasdist.runs.catalog import newest_first, read_config, status
+from kerasdist.runs.file_names import BEST, FINAL
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import is_locked
 
@@ -32,6 +34,10 @@ _MAY_DIFFER = (
 )
 
 
+# So many settings are named that differ.
+_MOST_NAMES = 4
+
+
 def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
     """The folder of `--run-dir`, or the newest unfinished one of this command, or a new one."""
     parent = Path("runs") / job.name
@@ -46,6 +52,35 @@ def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
     return RunFolder.numbered(parent, job.config(), job.source)
 
 
+def left_behind(job: Job, folder: RunFolder) -> str | None:
+    """What is said if the newest run of the same name is unfinished, and a new one begins.
+
+    Somebody who gives the same command again after a kill expects that the run goes on.
+    """
+    if not folder.is_new:
+        return None
+    others = [path for path in newest_first(Path("runs") / job.name) if path != folder.path]
+    if not others or _is_same_run(job, others[0]) or is_locked(others[0]):
+        return None
+    saved, wanted = (_comparable(each) for each in (read_config(others[0]), job.config()))
+    if status(others[0]) in ("finished", "diverged") or saved is None or wanted is None:
+        return None
+    flat = [{**each.get("settings", {}), **each["options"]} for each in (saved, wanted)]
+    names = [name for name in {**flat[0], **flat[1]} if flat[0].get(name) != flat[1].get(name)]
+    told = ", ".join(names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    place = shlex.quote(str(others[0]))
+    weights = f" `--init-from {place}` begins with its weights." if _has_model(others[0]) else ""
+    return (
+        f"{others[0]} is unfinished, but its settings or data were others ({told}{more}), so this "
+        f"is a new run.{weights}"
+    )
+
+
+def _has_model(run: Path) -> bool:
+    return any((run / name).is_file() for name in (BEST, FINAL))
+
+
 def is_finished(job: Job, path: Path) -> bool:
     """Whether a folder has a finished run of the same command."""
     return status(path) == "finished" and _is_same_run(job, path)
@@ -53,22 +88,28 @@ def is_finished(job: Job, path: Path) -> bool:
 
 def _is_same_run(job: Job, path: Path) -> bool:
     """Whether the same command started the run in a folder."""
-    saved = read_config(path)
-    if saved is None:
+    saved, wanted = _comparable(read_config(path)), _comparable(job.config())
+    if saved is None or wanted is None:
         return False
-    wanted = json.loads(as_json(job.config()))
-    for each in (saved, wanted):
-        each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
-        # Older runs do not have these.
-        each["options"].setdefault("patience", None)
-        each["options"].setdefault("sync_batch_norm", False)
-        each["options"].setdefault("init_map", None)
-        each["options"].setdefault("init_averages", False)
-        # Only "on" makes another run. The default was "off" before it was "auto".
-        each["options"]["jit"] = each["options"].get("jit") == "on"
-        each.pop("kerasdist", None)
     _forget_drawn_files(saved.get("settings", {}), wanted.get("settings", {}))
     return bool(saved == wanted)
+
+
+def _comparable(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A config.json without what may differ between two starts of a run."""
+    if config is None:
+        return None
+    each: dict[str, Any] = json.loads(as_json(config))
+    each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
+    # Older runs do not have these.
+    each["options"].setdefault("patience", None)
+    each["options"].setdefault("sync_batch_norm", False)
+    each["options"].setdefault("init_map", None)
+    each["options"].setdefault("init_averages", False)
+    # Only "on" makes another run. The default was "off" before it was "auto".
+    each["options"]["jit"] = each["options"].get("jit") == "on"
+    each.pop("kerasdist", None)
+    return each
 
 
 def _forget_drawn_files(saved: Mapping[str, Any], wanted: dict[str, Any]) -> None:

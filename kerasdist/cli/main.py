@@ -54,7 +54,7 @@ examples:
   kerasdist fit recipes/cifar10 --devices 2 --batch-size 256
   kerasdist run --devices 2 train.py
   kerasdist predict runs/cifar10/0001 photo.png
-  kerasdist export runs/cifar10/0001 --format onnx
+  kerasdist export runs/cifar10/0001 --format saved_model
 """
 
 
@@ -91,6 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader closed the pipe, as `| head` does. The rest of the buffer must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say("kerasdist: stopped, because the reader of its output was closed", sys.stderr)
         return FAILED
     except Exception as error:  # noqa: BLE001 - people see one line, not a traceback
         if debug:

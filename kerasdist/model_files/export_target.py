@@ -133,9 +133,9 @@ def num_bytes(path: Path) -> int:
 
 def _exists(path: Path) -> KerasdistError:
     return KerasdistError(
-        f"The export cannot be written to {str(path)!r}: it exists and is not an earlier export. "
-        "Expected a new path, as kerasdist overwrites nothing else. Choose another one with "
-        "`--output`."
+        f"The export cannot be written to {str(path)!r}: it exists. Expected a new "
+        "path: kerasdist overwrites nothing else than its own exports in the folder of the run. "
+        "Choose another one with `--output`."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from kerasdist.errors import KerasdistError, closest, keras_reason
-from kerasdist.models import pure
+from kerasdist.models import pure, refusals
 from kerasdist.models.fields import Batch, Example, fields_read, read
 from kerasdist.models.losses import check_targets, input_hint, loss_hint
 from kerasdist.models.own_steps.comparison import with_verdict
@@ -62,6 +63,7 @@ def inspect(
         pure.build(model, example, training=to_train)
         if to_train:
             pure.build_optimizer(model)
+            refusals.refuse_unfrozen(model)
         traced = trace(model, spec, training=to_train, class_weight=class_weight)
     except KerasdistError:
         raise
@@ -231,10 +233,29 @@ def _labels(model: keras.Model, outputs: Any) -> Iterator[Labels]:
             yield Labels(path, int(output.shape[-1]), ignored, name, number)
 
 
+def _unknown_name(reason: str) -> KerasdistError | None:
+    """A name in `compile` that Keras does not know. Keras looks when it sees the first batch."""
+    found = re.fullmatch(r"Could not interpret (\w+)(?: \w+)*: '?(\w+)'?.*", reason, re.DOTALL)
+    if found is None:
+        return None
+    kind, name = found.groups()
+    modules = {"loss": "losses", "metric": "metrics"}
+    if kind not in modules:
+        return None
+    known = [each for each in dir(getattr(keras, modules[kind])) if each.islower()]
+    return KerasdistError(
+        f"The model was compiled with the {kind} {name!r}, which Keras does not know. Expected a "
+        f"name of `keras.{modules[kind]}`, or a function.{closest(name, known)} Correct it in "
+        "`model.compile`."
+    )
+
+
 def _unreadable(model: keras.Model, what: str, spec: Batch, error: Exception) -> KerasdistError:
     fields = fields_read(model, spec)
     shapes = ", ".join(f"{path}: {described(leaf)}" for path, leaf in fields)
     reason = (keras_reason(error) or type(error).__name__).rstrip(".")
+    if (unknown := _unknown_name(reason)) is not None:
+        return unknown
     text = next((path for path, leaf in fields if leaf.dtype == tf.string), None)
     if text is not None:
         targets = tf.nest.flatten(read(model, spec, need_targets=False).y)

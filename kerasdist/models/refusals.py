@@ -134,6 +134,17 @@ def refuse_whole_batch(model: keras.Model, reason: str) -> None:
     )
 
 
+def refuse_unfrozen(model: keras.Model) -> None:
+    """The optimizer has no state for weights that were frozen when it was built."""
+    unknown = pure.unknown_to_optimizer(model)
+    if unknown:
+        raise KerasdistError(
+            f"{len(unknown)} weights of {type(model).__name__!r} train now, such as "
+            f"{unknown[0].path!r}, and did not when its optimizer was built. Expected an optimizer "
+            "that knows all of them. Call `model.compile` again after you change `trainable`."
+        )
+
+
 def warn_if_frozen(model: keras.Model) -> None:
     """Warns as Keras does. Metrics and other state are still computed."""
     if not model.trainable_variables:

@@ -235,5 +235,5 @@ def _commands(run: Run) -> str:
         ] = call
         load = f"model = kerasdist.load({str(run.path)!r})"
         lines["Load the trained model:"] = load
-    lines["Export the model for other programs:"] = f"kerasdist export {path} --format onnx"
+    lines["Export the model for other programs:"] = f"kerasdist export {path} --format saved_model"
     return html.commands(lines)

@@ -91,6 +91,11 @@ class RunFolder:
             folder._made = [path]
             return folder
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the folder was made now, for a run that begins."""
+        return self._is_new
+
     def discard(self) -> None:
         """Removes the folder of a run that did not start, so that the next command can use it."""
         with contextlib.suppress(OSError):

@@ -202,7 +202,7 @@ def test_an_export_that_was_changed_is_not_ours_any_more(tmp_path):
     folder = tmp_path / "export" / "saved_model"
     assert [p.name for p in folder.iterdir()] == ["2"]
     (folder / "b").write_text("mine")
-    with pytest.raises(kerasdist.KerasdistError, match="not an earlier export"):
+    with pytest.raises(kerasdist.KerasdistError, match="it exists"):
         export_target.target(tmp_path, "saved_model", None)
 
 

@@ -121,3 +121,28 @@ def test_what_only_a_run_has_needs_a_folder(given, not_compiled):
     ((name, value),) = given.items()
     message = refusal(regressor(), (X, Y), **given)
     assert f"Received `{name}={value!r}` without `run_dir`. Expected a folder" in message
+
+
+@pytest.mark.parametrize(
+    ("compiled", "told"),
+    [
+        ({"loss": "mse", "metrics": ["acuracy"]}, "the metric 'acuracy'"),
+        ({"loss": "sparse_crossentropy"}, "the loss 'sparse_crossentropy'"),
+    ],
+)
+def test_a_name_that_keras_does_not_know(compiled, told):
+    model = regressor()
+    model.compile("sgd", **compiled)
+    message = refusal(model, (X, Y))
+    assert told in message
+    assert "`model.compile`" in message
+    assert "the data" not in message
+
+
+def test_unfrozen_weights_that_the_optimizer_does_not_know():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.layers[0].trainable = False
+    model.compile("adam", "mse")
+    kerasdist.fit(model, X, Y, verbose=0)
+    model.layers[0].trainable = True
+    assert "Call `model.compile` again" in refusal(model, (X, Y))

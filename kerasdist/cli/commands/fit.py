@@ -112,6 +112,11 @@ class _Fit:
         folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
         if self._is_finished(folder):
             return 0
+        may_resume = self._options["resume"] and not self._options["run_dir"]
+        if folder is not None and may_resume:
+            other = folder_choice.left_behind(self._job, folder)
+            if other is not None:
+                self._reporter.warn(other)
         self._describe_data()
         training = self._training(folder)
         if folder is None:

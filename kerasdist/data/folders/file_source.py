@@ -89,8 +89,8 @@ class FileSource:
         self._instead[index] = instead
         if not is_told:
             print(
-                f"kerasdist: {self.names[index]} {problem}: {self.names[instead]} is used in its "
-                "place",
+                f"kerasdist: {self.names[index]} {problem}: another file of its class is used in "
+                "its place",
                 file=sys.stderr,
             )
 

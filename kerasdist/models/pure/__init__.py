@@ -4,7 +4,13 @@ Only this folder uses private Keras names. `tests/models/pure/` has a test for e
 fails if Keras changes it. Written for Keras 3.15.1 on TensorFlow 2.21.
 """
 
-from kerasdist.models.pure.building import as_built, build, build_optimizer, has_weights
+from kerasdist.models.pure.building import (
+    as_built,
+    build,
+    build_optimizer,
+    has_weights,
+    unknown_to_optimizer,
+)
 from kerasdist.models.pure.decay import FactoredDecay, remade, without_decay
 from kerasdist.models.pure.forward import (
     Forward,
@@ -171,6 +177,7 @@ __all__ = [
     "step_counter",
     "tracing",
     "tracked_metrics",
+    "unknown_to_optimizer",
     "update_metrics",
     "use_global_seed_generator",
     "wants_batches",

@@ -66,6 +66,15 @@ def build_optimizer(model: keras.Model) -> None:
             optimizer.build(model.trainable_variables)
 
 
+def unknown_to_optimizer(model: keras.Model) -> list[keras.Variable]:
+    """Weights that train now, and did not when the optimizer was built: it cannot update them."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if optimizer is None or not optimizer.built:
+        return []
+    known = {id(v) for v in optimizer._trainable_variables}
+    return [v for v in model.trainable_variables if id(v) not in known]
+
+
 def has_weights(model: keras.Model) -> bool:
     """Whether the weights of the model exist.
 

@@ -34,7 +34,7 @@ def refuse_other_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Pat
         raise OtherRunError(
             f"The run cannot continue from {path}, because it was saved with other settings: "
             f"{'; '.join(different)}. Expected the same model, data and settings. Restore them, or "
-            "start a new run with another `run_dir` (or, on the command line, `--no-resume`).",
+            "start a new run with another `run_dir` (`--run-dir`).",
             differences=tuple(different),
         )
 

@@ -223,11 +223,16 @@ def _keep_epochs(path: Path, separator: str, epoch: int) -> None:
     """Removes the rows of epochs that will be trained again."""
     if not path.is_file():
         return
-    header, *rows = path.read_text().splitlines() or [""]
+    with path.open(newline="") as file:
+        text = file.read()
+    end = "\r\n" if "\r\n" in text else "\n"
+    header, *rows = text.splitlines() or [""]
     column = header.split(separator).index("epoch") if "epoch" in header else 0
     kept = [row for row in rows if _is_before(epoch, row.split(separator)[column:])]
     # Without rows there is no header, either: `CSVLogger` writes one into an empty file.
-    write_text(path, "".join(f"{line}\n" for line in (header, *kept)) if kept else "")
+    new = "".join(f"{line}{end}" for line in (header, *kept)) if kept else ""
+    if new != text:
+        write_text(path, new)
 
 
 def _is_before(epoch: int, cells: list[str]) -> bool:

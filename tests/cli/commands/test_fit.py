@@ -1,6 +1,7 @@
 """`kerasdist fit`: what it prints, what a run leaves, and exit codes."""
 
 import json
+import os
 import re
 import signal
 import zipfile
@@ -110,6 +111,17 @@ def test_a_run_knows_its_new_length(command, tiny):
     assert config == before
     done = command("fit", "mine", "--run-dir", "mine")
     assert done.out.startswith("run mine is finished")
+
+
+def test_an_unfinished_run_with_other_settings_is_named(command, tiny):
+    command("fit", "tiny", "--epochs", 1)
+    os.remove("runs/tiny/0001/result.json")  # As after a kill.
+    done = command("fit", "tiny", "--epochs", 1, "--units", 5)
+    assert "runs/tiny/0001 is unfinished, but its settings or data were others (units)" in done.out
+    assert "`--init-from runs/tiny/0001` begins with its weights" in done.out
+    again = command("fit", "tiny", "--epochs", 1, "--units", 6)  # The newest run is finished.
+    assert "unfinished" not in again.out
+    assert "unfinished" not in command("fit", "tiny", "--epochs", 1, "--units", 6).out
 
 
 def test_quiet_prints_nothing(command, tiny):

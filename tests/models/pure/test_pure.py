@@ -43,6 +43,7 @@ COVERED = {
     "_apply_weight_decay": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
     "_backend_update_step": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
     "_var_key": "test_optimizer_methods_of_tensorflow_are_replaced_and_put_back",
+    "_trainable_variables": "test_weights_that_an_optimizer_does_not_know_are_found",
     "_learning_rate": "test_vectors_of_an_optimizers_variables_are_found",
     "_use_weight_decay": "test_vectors_of_an_optimizers_variables_are_found",
     "_variables": "test_vectors_of_an_optimizers_variables_are_found",
@@ -447,6 +448,17 @@ def test_losses_of_each_example_are_told_from_others(loss, expected):
     spec = tf.TensorSpec((None, 2))
     pure.build(model, Example((spec,), spec, spec, None))
     assert pure.has_own_loss(model) is expected
+
+
+def test_weights_that_an_optimizer_does_not_know_are_found():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2), keras.layers.Dense(1)])
+    model.layers[0].trainable = False
+    model.compile("sgd", "mse")
+    assert pure.unknown_to_optimizer(model) == []
+    pure.build_optimizer(model)
+    assert pure.unknown_to_optimizer(model) == []
+    model.layers[0].trainable = True
+    assert pure.unknown_to_optimizer(model) == model.layers[0].trainable_variables
 
 
 def test_an_optimizer_is_built_in_the_scope_it_was_made_in():

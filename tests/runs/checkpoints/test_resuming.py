@@ -196,9 +196,7 @@ def test_other_model_data_batch_or_seed_is_refused_by_name(tmp_path):
     for message, change in cases.items():
         with pytest.raises(kerasdist.KerasdistError, match=message):
             fit(tmp_path / "run", **{"epochs": 2, **change})
-    told = (
-        r"layer Dense differs: units.*another `run_dir` \(or, on the command line, `--no-resume`\)"
-    )
+    told = r"layer Dense differs: units.*another `run_dir` \(`--run-dir`\)"
     with pytest.raises(kerasdist.KerasdistError, match=told):
         kerasdist.fit(
             lambda: _other(),
