@@ -242,7 +242,7 @@ def _unknown_name(reason: str) -> KerasdistError | None:
     modules = {"loss": "losses", "metric": "metrics"}
     if kind not in modules:
         return None
-    known = [each for each in dir(getattr(keras, modules[kind])) if each.islower()]
+    known = ["accuracy", *(n for n in dir(getattr(keras, modules[kind])) if n.islower())]
     return KerasdistError(
         f"The model was compiled with the {kind} {name!r}, which Keras does not know. Expected a "
         f"name of `keras.{modules[kind]}`, or a function.{closest(name, known)} Correct it in "
