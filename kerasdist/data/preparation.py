@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kerasdist.data.augmentation import Augment, augmented_spec, position_seed, with_epoch
 from kerasdist.data.batches import Batch
+from kerasdist.data.forms.arrays import ArrayStream
 from kerasdist.data.order import own_rows
 from kerasdist.data.streams import Stream
 from kerasdist.data.values import checker
@@ -93,8 +94,11 @@ def preparation(
             dataset = _parts(dataset, share, needs_whole)
         return _without_tuning(dataset.prefetch(stream.read_ahead))
 
-    is_changed = check is not None or augment is not None or share is not None
-    return Preparation(prepare, not is_changed and not has_unread(model, known))
+    if isinstance(stream, ArrayStream) and has_unread(model, known):
+        stream.keep_fields(lambda arrays: only_read(model, arrays))
+    is_unread = has_unread(model, known) and not isinstance(stream, ArrayStream)
+    is_changed = check is not None or augment is not None or share is not None or is_unread
+    return Preparation(prepare, only_reads_ahead=not is_changed)
 
 
 def _augmentation(augment: Augment, seed: int) -> Callable[[tf.Tensor, Batch, tf.Tensor], Batch]:

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasdist
+from kerasdist.data.forms.arrays import ArrayStream
 from tests.bad_input import Provider, X, Y, batches, dataset, refusal, regressor
 
 
@@ -156,3 +157,29 @@ def test_options_of_a_provider(option, value):
 def test_a_function_that_yields_nothing(not_compiled):
     message = refusal(regressor(), lambda: None, batch_size=None)
     assert "a function that returned NoneType" in message
+
+
+class Named(kerasdist.Model):
+    features, targets = "x", "y"
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, x):
+        return self.dense(x)
+
+
+@pytest.mark.parametrize("extra", [np.arange(20), np.array([f"{i}.png" for i in range(20)])])
+def test_fields_that_a_model_does_not_read_cost_nothing(extra, monkeypatch):
+    """Small batches of arrays are cut by the compiled loop, not by a pipeline for each epoch."""
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
+    fields, weights = {"x": x, "y": x[:, :1]}, []
+    monkeypatch.setattr(ArrayStream, "open", lambda *_: pytest.fail("a pipeline was opened"))
+    for data in (fields, {"path": extra, **fields}):
+        model = Named()
+        model.compile("sgd", "mse")
+        kerasdist.fit(model, data, batch_size=4, epochs=2, seed=0, verbose=0)
+        weights.append(model.get_weights())
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ class ArrayStream(TensorStream):
         self._take_rows: Any = None
         self._rows: Rows | None = None
         self._epoch: int | None = None
+        self._fields: Callable[[Batch], Batch] = lambda arrays: arrays
+
+    def keep_fields(self, choose: Callable[[Batch], Batch]) -> None:
+        """Gives the compiled loop only the fields that `choose` leaves of the arrays."""
+        self._fields = choose
 
     @property
     def element_spec(self) -> Spec:
@@ -55,7 +61,8 @@ class ArrayStream(TensorStream):
 
     def rows(self, epoch: int, start: int) -> Rows | None:
         size = self.batch_size
-        leaves = tf.nest.flatten(self.arrays)
+        read = self._fields(self.arrays)
+        leaves = tf.nest.flatten(read)
         if any(is_composite(a) or a.dtype.kind in "OUS" for a in leaves):
             return None  # The sizes of their rows differ.
         num_bytes = sum(a.nbytes // max(len(a), 1) for a in leaves) * size
@@ -66,7 +73,7 @@ class ArrayStream(TensorStream):
             if self._rows is None:
                 arrays = tf.nest.map_structure(lambda a: tf.Variable(a, trainable=False), leaves)
                 order = tf.Variable(self._order(epoch), trainable=False) if self._shuffle else None
-                arrays = tf.nest.pack_sequence_as(self.arrays, arrays)
+                arrays = tf.nest.pack_sequence_as(read, arrays)
                 self._rows, self._epoch = Rows(arrays, order, position, size), epoch
             elif self._epoch != epoch and self._rows.order is not None:
                 self._rows.order.assign(self._order(epoch))
