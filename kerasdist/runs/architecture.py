@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,16 +88,14 @@ def rebuild(path: Path) -> tuple[keras.Model, str | None]:
     if foreign is None and content.get(MISTAKEN):
         foreign = f"the function {content[MISTAKEN][0]!r}, which has the name of one of Keras's"
     if foreign is not None:
-        raise KerasdistError(
-            f"The model of the run {str(path.parent)!r} needs {foreign}, and kerasdist runs no "
-            "code from a run's folder. Expected Keras's classes, or registered ones. Before "
-            "training, put `@keras.saving.register_keras_serializable()` above it and give a class "
-            "a `get_config`. Or build the model in your code and load the weights with "
-            f"`fit(init_from={str(path.parent)!r})`."
-        )
+        raise _foreign(path, foreign)
     try:
         model = keras.models.model_from_json(json.dumps(layers))
     except Exception as error:
+        # Keras writes no module for a class of a script.
+        missing = re.match(r"Could not locate (class|function) '([^']*)'", str(error))
+        if missing is not None:
+            raise _foreign(path, f"the {missing[1]} {missing[2]!r}") from error
         raise _broken(path, first_line(error)) from error
     if compiled is None:
         return model, None
@@ -105,6 +104,16 @@ def rebuild(path: Path) -> tuple[keras.Model, str | None]:
         model.dtype_policy = "mixed_float16"
     own = content.get(OWN_FUNCTIONS) or []
     return model, compilation.compile_as(model, compiled, own)
+
+
+def _foreign(path: Path, what: str) -> KerasdistError:
+    return KerasdistError(
+        f"The model of the run {str(path.parent)!r} needs {what}, and kerasdist runs no code from a "
+        "run's folder. Expected Keras's classes, or registered ones. Before training, put "
+        "`@keras.saving.register_keras_serializable()` above it and give a class a `get_config`. "
+        "Or build the model in your code and load the weights with "
+        f"`kerasdist.load_weights(model, {str(path.parent)!r})`."
+    )
 
 
 def _unregistered(layers: Any) -> str | None:

@@ -403,3 +403,16 @@ def test_a_registered_activation_is_found(tmp_path):
     model.compile("sgd", "mse")
     kerasdist.fit(model, X, LINE, verbose=0, run_dir=tmp_path / "run")
     np.testing.assert_array_equal(kerasdist.predict(tmp_path / "run", X), model(X))
+
+
+def test_a_class_of_a_script_that_is_not_registered_is_named(tmp_path):
+    # Keras writes no module for it: as if the class were Keras's own.
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    kerasdist.fit(model, (X, X[:, :1]), batch_size=5, run_dir=tmp_path / "run", progress=False)
+    file = tmp_path / "run/model.json"
+    content = json.loads(file.read_text())
+    content["model"] |= {"class_name": "Sub", "registered_name": "Sub", "module": None}
+    file.write_text(json.dumps(content))
+    with pytest.raises(kerasdist.KerasdistError, match=r"needs the class 'Sub'.*load_weights"):
+        kerasdist.load(tmp_path / "run")
