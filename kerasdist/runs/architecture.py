@@ -108,8 +108,8 @@ def rebuild(path: Path) -> tuple[keras.Model, str | None]:
 
 def _foreign(path: Path, what: str) -> KerasdistError:
     return KerasdistError(
-        f"The model of the run {str(path.parent)!r} needs {what}, and kerasdist runs no code from a "
-        "run's folder. Expected Keras's classes, or registered ones. Before training, put "
+        f"The model of the run {str(path.parent)!r} needs {what}, and kerasdist runs no code from "
+        "a run's folder. Expected Keras's classes, or registered ones. Before training, put "
         "`@keras.saving.register_keras_serializable()` above it and give a class a `get_config`. "
         "Or build the model in your code and load the weights with "
         f"`kerasdist.load_weights(model, {str(path.parent)!r})`."
