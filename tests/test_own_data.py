@@ -172,7 +172,8 @@ def check_served(command, run, files, most):
     done = command("export", run, "--format", "saved_model", "--output", "served", "--json")
     (about,) = done.objects
     assert about["classes"] == list(kerasdist.load_recipe(run).config.class_names)
-    assert any("serve_files" in note for note in about["notes"])
+    assert any("a text tensor" in note for note in about["notes"])
+    assert any("or use serve_files, which gives probab" in note for note in about["notes"])
     served = tf.saved_model.load("served").signatures["serve_files"]
     found = served(contents=tf.constant([path.read_bytes() for path in files]))
     answers = command("predict", run, *files, "--json", "--top", 9).objects

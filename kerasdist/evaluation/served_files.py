@@ -17,6 +17,8 @@ from kerasdist.models.contract import Model
 
 # Of the largest value, on the average. Other ways of resizing and of decoding JPEGs stay far below.
 MOST_OFF = 0.05
+# Of more classes, only so many are named in a note.
+_SHOWN = 20
 
 
 def answers_of(
@@ -54,6 +56,33 @@ def _scores(classes: Classes, outputs: tf.Tensor) -> tf.Tensor:
         second = tf.sigmoid(outputs) if classes.from_logits else outputs
         return tf.concat([1 - second, second], axis=-1)
     return tf.nn.softmax(outputs) if classes.from_logits else outputs
+
+
+def logits_in_words(classes: Classes | None, signature: str | None) -> str | None:
+    """What the outputs of a file are, if they are not what `kerasdist predict` says; or None.
+
+    Args:
+        classes: The classes of a classifier; None for another model.
+        signature: A signature of the file that gives probabilities, if it has one.
+
+    Example:
+        >>> logits_in_words(Classes(("cat", "dog"), from_logits=True), None)
+        'logits of cat, dog (in this order), not probabilities: apply a softmax'
+    """
+    if classes is None or not classes.from_logits:
+        return None
+    names = classes.names
+    if classes.is_binary:
+        what, function = (
+            f"the logit of {names[1]} (not of {names[0]}), not a probability",
+            "sigmoid",
+        )
+    else:
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        listed = ", ".join(names[:_SHOWN]) + more
+        what, function = f"logits of {listed} (in this order), not probabilities", "softmax"
+    gives = "" if signature is None else f", or use {signature}, which gives probabilities"
+    return f"{what}: apply a {function}{gives}"
 
 
 def careful_with_files(

@@ -169,7 +169,7 @@ class Search:
         trials = [t for t in self._trials.values() if t.fits and t.seconds_per_step]
         largest = max(trials, key=lambda trial: trial.batch_size)
         step = largest.seconds_per_step or 0.0
-        return self._longest + 2 * step * (size / largest.batch_size - 1)
+        return self._longest + 3 * step * (size / largest.batch_size - 1)
 
     def _left(self) -> float:
         return self._limits.seconds - (self._limits.clock() - self._began)

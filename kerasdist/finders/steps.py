@@ -27,6 +27,7 @@ class Steps:
     Attributes:
         num_examples: The examples of a pass; None if that is not known.
         batch_size: Examples per step; None if the data has batches of its own.
+        num_passes: How many passes are over.
     """
 
     def __init__(self, engine: Engine, feed: Feed):
@@ -34,24 +35,46 @@ class Steps:
         self._reports_means = pure.overrides(engine.model, "train_step")
         self.num_examples = feed.stream.num_examples
         self.batch_size = feed.stream.batch_size
+        self.num_passes = 0
         feed.open(0)
 
     def run(self, num_steps: int) -> Outcome:
         """Runs up to `num_steps` steps in one call. None at all: the data can be read only once."""
         for _ in range(2):
-            if self._reports_means:  # A `train_step` returns means since the last reset.
-                reset_metrics(self._engine)
-            calls = self._engine.placement.calls
-            calls.begin("train")
-            outcome = self._engine.train(self._feed.batches, num_steps)
-            calls.end(outcome.num_steps)
-            self._feed.advance(outcome.num_steps)
-            is_over = outcome.status == END_OF_DATA and self._feed.is_over()
-            if is_over and not self._feed.stream.is_one_shot:
-                self._feed.open(self._feed.epoch + 1)
-            if outcome.num_steps or outcome.status != END_OF_DATA or self._is_used_up(is_over):
+            passes = self.num_passes
+            outcome = self.run_in_pass(num_steps)
+            is_used_up = self.num_passes > passes and self._feed.stream.is_one_shot
+            if outcome.num_steps or outcome.status != END_OF_DATA or is_used_up:
                 return outcome
         return outcome
+
+    def run_in_pass(self, num_steps: int) -> Outcome:
+        """The same, but without steps of the next pass. That one is opened if this one is over."""
+        if self._reports_means:  # A `train_step` returns means since the last reset.
+            reset_metrics(self._engine)
+        calls = self._engine.placement.calls
+        calls.begin("train")
+        outcome = self._engine.train(self._feed.batches, num_steps)
+        calls.end(outcome.num_steps)
+        self._feed.advance(outcome.num_steps)
+        if outcome.status == END_OF_DATA and self._feed.is_over():
+            self.num_passes += 1
+            if not self._feed.stream.is_one_shot:
+                self._feed.open(self._feed.epoch + 1)
+        return outcome
+
+    def restart_pass(self) -> bool:
+        """Begins a pass without anything that was read ahead; False if the data cannot do that."""
+        stream = self._feed.stream
+        if stream.is_one_shot or stream.is_forward_only:
+            return False
+        self._feed.open(self._feed.epoch + 1)
+        return True
+
+    @property
+    def num_batches(self) -> int | None:
+        """The batches of a pass; None if that is not known."""
+        return self._feed.stream.num_batches
 
     @property
     def has_loss_scale(self) -> bool:
@@ -71,9 +94,6 @@ class Steps:
     def skip(self) -> None:
         """Leaves out the batch of a step that was not finite."""
         self._feed.advance(1)
-
-    def _is_used_up(self, is_over: bool) -> bool:
-        return is_over and self._feed.stream.is_one_shot
 
 
 @contextlib.contextmanager

@@ -20,6 +20,10 @@ MOST_INTEGERS = 24
 MOST_INTEGER_COLUMNS = 20
 # The part of a column's values that must be numbers (or dates) for the column to be so.
 MOST = 0.95
+# In a column that numbers the rows, this part of them may repeat a number or have none: one in so
+# many, and in a small table so many if it has so many rows for each.
+_ROWS_PER_EXCEPTION = 1000
+_EXCEPTIONS, _LEAST_ROWS = 2, 20
 _WORDS_OF_A_TEXT = 3.0
 _IDENTIFIER = re.compile(
     r"((?i:.*[\W_])?(?i:id|uuid|guid|index|key)|.*[a-z0-9](Id|ID|Uuid|UUID)|(?i:unnamed)(: 0)?)"
@@ -96,8 +100,8 @@ def find_kinds(found: Survey, target: str, choice: Choice, styles: Mapping[str, 
         columns.append(Column(name, cast(Kind, kind), style, is_style_guessed=is_guess))
         odd = column.present - (column.numbers[style] if kind != "date" else column.dates)
         if kind in ("number", "integer", "date") and odd:
-            what = "dates" if kind == "date" else "numbers"
-            notes.append(f"{name}: {odd:,} values that are not {what} count as missing")
+            what = "date" if kind == "date" else "number"
+            notes.append(f"{name}: {_odd_values(odd, what)} as missing")
     if not columns:
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise KerasdistError(
@@ -144,17 +148,33 @@ def _kind(column: ColumnSurvey, style: Style) -> Kind | str:
     return _kind_of_strings(column)
 
 
+def _odd_values(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 value that is not a {what} counts"
+    return f"{count:,} values that are not {what}s count"
+
+
 def _kind_of_numbers(column: ColumnSurvey, style: Style) -> Kind | str:
+    exceptions = column.present - column.whole[style] + column.num_repeats
+    if _is_identifier(column, style, exceptions):
+        return f"another number in {'nearly ' if exceptions else ''}each row"
     if column.whole[style] < column.present:
         return "number"
-    is_counted = column.highest - column.lowest + 1 == column.present
-    if column.is_unique and (is_counted or _IDENTIFIER.fullmatch(column.name)):
-        return "another number in each row"
     few = not column.is_many and 3 <= column.num_values <= MOST_INTEGERS
     if not few or column.present < 4 * column.num_values:
         return "number"
     largest = max(abs(column.lowest), abs(column.highest))
     return "integer" if largest <= LARGEST_EXACT else "category"
+
+
+def _is_identifier(column: ColumnSurvey, style: Style, exceptions: int) -> bool:
+    """Whether whole numbers only number the rows, but for a footer or a row that comes twice."""
+    present, whole = column.present, column.whole[style]
+    allowed = max(present // _ROWS_PER_EXCEPTION, min(_EXCEPTIONS, present // _LEAST_ROWS))
+    if present < 2 or exceptions > allowed:
+        return False
+    is_counted = whole - allowed <= column.highest - column.lowest + 1 <= whole
+    return is_counted or _IDENTIFIER.fullmatch(column.name) is not None
 
 
 def _kind_of_strings(column: ColumnSurvey) -> Kind | str:

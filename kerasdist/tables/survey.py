@@ -41,7 +41,8 @@ class ColumnSurvey:
         unsaid: The texts that stand for missing values and how often they come.
         odd: The first value that is not a number.
         is_many: Whether there are more different values than `MOST_VALUES`.
-        repeats: Whether some value comes twice.
+        num_repeats: How many rows have a value that an earlier row has. If there are too many
+            values to keep, only rows near each other are compared.
         numbers: How many values are numbers, in each style.
         separated: How many numbers have a point or a comma.
         small: How many numbers without one are below 1000.
@@ -62,7 +63,7 @@ class ColumnSurvey:
     unsaid: Counter[str] = field(default_factory=Counter)
     odd: str | None = None
     is_many: bool = False
-    repeats: bool = False
+    num_repeats: int = 0
     numbers: Counter[Style] = field(default_factory=Counter)
     separated: int = 0
     small: int = 0
@@ -79,11 +80,6 @@ class ColumnSurvey:
     def num_values(self) -> int:
         """The number of different values, up to `MOST_VALUES`."""
         return len(self.values)
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether each row has another value."""
-        return self.present > 1 and not self.repeats
 
     def add(self, values: Sequence[str]) -> None:
         """Sees more rows."""
@@ -125,7 +121,7 @@ class ColumnSurvey:
         self.has_long |= num_long > 0
         self.odd = next(iter(self._long), None) if self.odd is None else self.odd
         self.present += sum(there.values()) + num_long
-        self.repeats |= len(there) + len(self._long) < sum(there.values()) + num_long
+        self.num_repeats += sum(there.values()) + num_long - len(there) - len(self._long)
         if not self._see_plain_numbers(there):
             for value, count in there.items():
                 self._see(value, count)

@@ -78,6 +78,38 @@ def test_a_name_that_means_an_identifier(tmp_path, name):
     assert one(tmp_path, values, name=name) == "another number in each row"
 
 
+@pytest.mark.parametrize("name", ["id", "number of the row"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [*range(N - 1), "Sum"],
+        [*range(N - 1), N - 2],
+        [*range(N - 2), N - 3, "Sum"],
+        [7, 7, *range(1, N - 1)],
+    ],
+    ids=["a footer", "a row twice", "both", "a row twice, in the middle"],
+)
+def test_one_odd_row_does_not_make_a_feature_of_an_identifier(tmp_path, values, name):
+    assert one(tmp_path, values, name=name) == "another number in nearly each row"
+
+
+@pytest.mark.parametrize("name", ["id", "rank"])
+def test_numbers_that_repeat_now_and_then_are_no_identifier(tmp_path, name):
+    assert one(tmp_path, [*range(N - 5), 1, 2, 3, 4, 5], name=name) == "number"
+
+
+def test_a_small_table_has_no_room_for_exceptions(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.N", 12)
+    assert one(tmp_path, [*range(11), 10], name="age") == "number"
+
+
+def test_a_row_that_comes_twice_far_apart_is_an_exception(tmp_path, monkeypatch):
+    monkeypatch.setattr(surveys, "MOST_VALUES", 50)
+    monkeypatch.setattr("kerasdist.tables.files.csv_file.ROWS_OF_A_BLOCK", 25)
+    values = [*range(N - 1), 0]
+    assert one(tmp_path, values, name="n").startswith("another number")
+
+
 @pytest.mark.parametrize("name", ["paid", "bid", "humid", "PAID", "monkey", "Android", "solid"])
 def test_a_name_that_only_ends_like_one(tmp_path, name):
     values = RANDOM.permutation(10 * N)[:N]
@@ -89,6 +121,11 @@ def test_few_values_that_are_no_numbers_count_as_missing_and_are_told(tmp_path):
     kinds, _, notes = kinds_of(tmp_path, {"x": values})
     assert kinds == {"x": "number"}
     assert notes == ("x: 2 values that are not numbers count as missing",)
+    kinds, _, notes = kinds_of(tmp_path, {"x": [*RANDOM.normal(size=N - 1), "unknown"]})
+    assert notes == ("x: 1 value that is not a number counts as missing",)
+    dates = [f"2024-01-{1 + i % 28:02}" for i in range(N - 1)]
+    _, _, notes = kinds_of(tmp_path, {"x": [*dates, "unknown"]})
+    assert notes == ("x: 1 value that is not a date counts as missing",)
 
 
 def test_many_columns_of_small_numbers_are_measurements(tmp_path):
@@ -142,7 +179,7 @@ def test_long_texts_are_not_kept(tmp_path):
     found.finish()
     assert (found.present, found.missing, found.num_values) == (4, 1, 3)
     assert found.words == 3 * 240 + 2  # "!" is a word, and "short".
-    assert found.repeats
+    assert found.num_repeats == 1
     assert max(map(len, found.values)) < 300
     assert sorted(found.values.values()) == [1, 1, 2]
     assert not found.numbers

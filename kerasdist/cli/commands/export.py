@@ -19,7 +19,7 @@ from kerasdist.data.folders.file_source import FileSource
 from kerasdist.data.streams import open_stream
 from kerasdist.errors import RunFailedError
 from kerasdist.evaluation.classes import Classes, classes_of_run
-from kerasdist.evaluation.served_files import answers_of, careful_with_files
+from kerasdist.evaluation.served_files import answers_of, careful_with_files, logits_in_words
 from kerasdist.model_files import formats
 from kerasdist.model_files.export_target import Target, num_bytes
 from kerasdist.model_files.formats import saved_model
@@ -56,6 +56,8 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
             raise outcome
         notes, found = outcome
         notes += _notes(recipe)
+        logits = logits_in_words(classes, _signature(target.format, served))
+        notes += [] if logits is None else [f"output: {logits}"]
         if target.format == "saved_model":
             notes += _careful(recipe, files)
         if not found.is_small:
@@ -109,6 +111,13 @@ def _with_answers(
 def _notes(recipe: Recipe | None) -> list[str]:
     given = extras.input_in_words(recipe)
     return [] if given is None else [f"input: {given}"]
+
+
+def _signature(name: str, served: formats.Served) -> str | None:
+    """The signature of a file that tells classes and probabilities, if it has one."""
+    if name != "saved_model" or (served.files is None and served.raw is None):
+        return None
+    return saved_model.RAW if served.files is None else saved_model.FILES
 
 
 def _careful(recipe: Recipe | None, files: list[Path]) -> list[str]:
