@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,20 @@ def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
     return RunFolder.numbered(parent, job.config(), job.source)
 
 
-def left_behind(job: Job, folder: RunFolder) -> str | None:
-    """What is said if the newest run of the same name is unfinished, and a new one begins.
+def tell(
+    job: Job, options: Mapping[str, Any], folder: RunFolder | None, warn: Callable[[str], None]
+) -> None:
+    """Warns if the newest run of the same name is unfinished, and a new one begins.
 
     Somebody who gives the same command again after a kill expects that the run goes on.
     """
-    if not folder.is_new:
-        return None
+    if folder is not None and folder.is_new and options["resume"] and not options["run_dir"]:
+        text = _left_behind(job, folder)
+        if text is not None:
+            warn(text)
+
+
+def _left_behind(job: Job, folder: RunFolder) -> str | None:
     others = [path for path in newest_first(Path("runs") / job.name) if path != folder.path]
     if not others or _is_same_run(job, others[0]) or is_locked(others[0]):
         return None

@@ -91,7 +91,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader closed the pipe, as `| head` does. The rest of the buffer must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        say("kerasdist: stopped, because the reader of its output was closed", sys.stderr)
+        if "tensorflow" in sys.modules:  # A help or a list may end early; not a training.
+            say("kerasdist: stopped, because the reader of its output was closed", sys.stderr)
         return FAILED
     except Exception as error:  # noqa: BLE001 - people see one line, not a traceback
         if debug:

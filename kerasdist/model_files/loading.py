@@ -98,7 +98,8 @@ def _loaded(
         _load_checkpoint(model, folder, to_train=to_train)
         return model, missing
     load_into(model, folder / file, strict=True)
-    if to_train:
+    # After stages, the optimizer is of the last one. The model is that of the first.
+    if to_train and not kept_stage(folder):
         optimizer_state.load_from_file(model, folder / file, modules_of(model))
     return model, missing
 

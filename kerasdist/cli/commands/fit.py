@@ -112,11 +112,7 @@ class _Fit:
         folder = folder_choice.choose(self._job, self._options) if self._is_chief else None
         if self._is_finished(folder):
             return 0
-        may_resume = self._options["resume"] and not self._options["run_dir"]
-        if folder is not None and may_resume:
-            other = folder_choice.left_behind(self._job, folder)
-            if other is not None:
-                self._reporter.warn(other)
+        folder_choice.tell(self._job, self._options, folder, self._reporter.warn)
         self._describe_data()
         training = self._training(folder)
         if folder is None:
@@ -274,8 +270,7 @@ class _Fit:
                 seed=self._options["seed"],
             )
         except Exception as error:  # noqa: BLE001 - the run itself is finished
-            reason = first_line(error)
-            self._reporter.warn(f"the report has no pictures of a training batch: {reason}")
+            self._reporter.warn(f"the report has no pictures of training: {first_line(error)}")
             return None
 
 

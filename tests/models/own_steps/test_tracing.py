@@ -53,8 +53,8 @@ def test_a_step_that_builds_its_optimizers_is_traced_once_to_plan_and_once_to_ru
     assert model.traced == 2
     assert model.first_optimizer.built
     assert model.second_optimizer.built
-    names = [v.name for v in model.first_optimizer.variables]
-    assert names == [v.name for v in trained().first_optimizer.variables]
+    shapes = [v.shape for v in model.first_optimizer.variables]
+    assert shapes == [v.shape for v in trained().first_optimizer.variables]
 
 
 def test_its_weights_and_those_of_the_optimizers_are_keras():
