@@ -54,6 +54,9 @@ def of_compilation(model: keras.Model) -> dict[str, Any]:
     given = pure.compile_arguments(model)
     names = ("loss", "loss_weights", "metrics", "weighted_metrics")
     found: dict[str, Any] = {name: _named(given.get(name)) for name in names}
+    found["loss_settings"] = dict(_arguments(given.get("loss")))
+    metrics = {name: given.get(name) for name in ("metrics", "weighted_metrics")}
+    found["metric_settings"] = dict(_arguments(metrics))
     if model.optimizer is not None:
         settings = _settings(model.optimizer)
         plain = {k: v for k, v in settings.items() if isinstance(v, _PLAIN)}
@@ -128,26 +131,35 @@ def _settings(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
 
 
 def _named(item: Any) -> str:
-    """Losses or metrics by their names, with their arguments where they have some."""
+    """Losses or metrics by their names."""
     if isinstance(item, dict):
         return f"{{{', '.join(f'{k!r}: {_named(v)}' for k, v in item.items())}}}"
     if isinstance(item, (list, tuple)):
         return f"[{', '.join(map(_named, item))}]"
     if isinstance(item, _PLAIN):
         return repr(item)
-    given = {**_plain_config(item), **pure.forgotten_arguments(item)}
-    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(given.items()))
-    return f"{getattr(item, '__name__', type(item).__name__)}" + f"({arguments})" * bool(arguments)
+    return str(getattr(item, "__name__", type(item).__name__))
 
 
-def _plain_config(item: Any) -> dict[str, Any]:
+def _arguments(item: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The plain arguments of losses or metrics, with where they are."""
+    if isinstance(item, (dict, list, tuple)):
+        parts = item.items() if isinstance(item, dict) else enumerate(item)
+        for name, part in parts:
+            yield from _arguments(part, f"{place}{name} ")
+    elif not isinstance(item, _PLAIN):
+        for name, value in {**_config(item), **pure.forgotten_arguments(item)}.items():
+            if isinstance(value, _PLAIN):
+                yield f"{place}{name}", value
+
+
+def _config(item: Any) -> dict[str, Any]:
     """The settings of a loss or metric. Keras numbers the names of metrics, and of some losses."""
     try:
         config = item.get_config()
     except Exception:  # noqa: BLE001 - a function, or a custom class
         return {}
-    plain = {name: value for name, value in config.items() if isinstance(value, _PLAIN)}
-    return {name: value for name, value in plain.items() if name not in ("name", "dtype")}
+    return {name: value for name, value in config.items() if name not in ("name", "dtype")}
 
 
 def of_trained_weights(model: keras.Model) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from kerasdist.runs import provenance
 
 # Of the fingerprints of `kerasdist.runs.identity`.
 _HASHES = {"data_hash", "first_batch_hash"}
-_SETTINGS = {"optimizer_settings", "schedule"}
+# Settings, and whose they are.
+_SETTINGS = {
+    "optimizer_settings": "the optimizer's ",
+    "schedule": "the optimizer's ",
+    "loss_settings": "the loss's ",
+    "metric_settings": "",
+}
+# Settings of another thing are other ones.
+_THINGS = {"optimizer_settings": "optimizer", "schedule": "optimizer", "loss_settings": "loss"}
 # Differences of layers are told up to here.
 _MOST_LAYERS = 4
 # Runs from before have no such entries.
@@ -44,12 +52,13 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     names = {name for name in {*saved, *now} if saved.get(name) != now.get(name)}
     names -= {"learning_rate", *(name for name in _NEWER if name not in saved)}
     settings = []
-    for kind in names & _SETTINGS:
+    for kind in sorted(names & _SETTINGS.keys()):
         names.remove(kind)
         # Another version of Keras may have more of them.
         both = saved[kind].keys() & now.get(kind, {}).keys()
-        if "optimizer" not in names:
-            settings += _differences(saved[kind], now.get(kind, {}), sorted(both))
+        if _THINGS.get(kind, "metrics") not in names:
+            told = _differences(saved[kind], now.get(kind, {}), sorted(both))
+            settings += [f"{_SETTINGS[kind]}{text}" for text in told]
     layers = []
     if "layers" in names:
         names.remove("layers")
@@ -69,7 +78,6 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         if not settings and not layers and "optimizer" not in names:
             found.append("the layers of the model differ")
     plain = [{**each, "model": kind} for each, kind in zip((saved, now), kinds, strict=True)]
-    settings = [f"the optimizer's {text}" for text in settings]
     return found + layers + settings + _differences(plain[0], plain[1], sorted(names))
 
 
