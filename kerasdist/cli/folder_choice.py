@@ -32,8 +32,6 @@ _MAY_DIFFER = (
     "memory_growth",
     "memory_limit",
 )
-
-
 # So many settings are named that differ.
 _MOST_NAMES = 4
 
@@ -69,9 +67,10 @@ def _left_behind(job: Job, folder: RunFolder) -> str | None:
     others = [path for path in newest_first(Path("runs") / job.name) if path != folder.path]
     if not others or _is_same_run(job, others[0]) or is_locked(others[0]):
         return None
-    saved, wanted = (_comparable(each) for each in (read_config(others[0]), job.config()))
-    if status(others[0]) in ("finished", "diverged") or saved is None or wanted is None:
+    config = read_config(others[0])
+    if status(others[0]) in ("finished", "diverged") or config is None:
         return None
+    saved, wanted = _comparable(config), _comparable(job.config())
     flat = [{**each.get("settings", {}), **each["options"]} for each in (saved, wanted)]
     names = [name for name in {**flat[0], **flat[1]} if flat[0].get(name) != flat[1].get(name)]
     told = ", ".join(names[:_MOST_NAMES])
@@ -95,17 +94,16 @@ def is_finished(job: Job, path: Path) -> bool:
 
 def _is_same_run(job: Job, path: Path) -> bool:
     """Whether the same command started the run in a folder."""
-    saved, wanted = _comparable(read_config(path)), _comparable(job.config())
-    if saved is None or wanted is None:
+    config = read_config(path)
+    if config is None:
         return False
+    saved, wanted = _comparable(config), _comparable(job.config())
     _forget_drawn_files(saved.get("settings", {}), wanted.get("settings", {}))
     return bool(saved == wanted)
 
 
-def _comparable(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config.json without what may differ between two starts of a run."""
-    if config is None:
-        return None
     each: dict[str, Any] = json.loads(as_json(config))
     each["options"] = {k: v for k, v in each.get("options", {}).items() if k not in _MAY_DIFFER}
     # Older runs do not have these.

@@ -32,7 +32,7 @@ WHICH = ("best", "last", "final")
 def load(run_dir: str | os.PathLike[str], which: str = "best") -> keras.Model:
     """Returns the trained model of a run, with averaged weights if the run has `ema`.
 
-    Its optimizer has the state that the run saved, too: a further training goes on with it.
+    The state of its optimizer is loaded, too, so that you can train it further.
     The recipe's code builds the model of a recipe. Other models are rebuilt from their description
     in model.json, if all their classes are Keras's or registered. If only the loss or a metric is
     not, the model is not compiled, and a warning says so. The files of trained weights are read as

@@ -75,7 +75,7 @@ def encoded(value: Any, tell_text: Callable[[str], None] = lambda kind: None) ->
 
 
 def _can_be_keys(value: Mapping[Any, Any]) -> bool:
-    # Or `decoded` would take the mapping for one of ours.
+    # A mapping with one of these keys alone is how `encoded` writes a float or an array.
     return all(isinstance(key, str) for key in value) and set(value) not in ({_FLOAT}, {_ARRAY})
 
 

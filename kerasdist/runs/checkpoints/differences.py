@@ -66,8 +66,8 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     if "trained_weights" in names:
         names.remove("trained_weights")
         was, is_now = (each["trained_weights"].partition(" ")[0] for each in (saved, now))
-        told = f"{was} weights were trained, and {is_now} are now"
-        layers = layers or ["other weights are trained" if was == is_now else told]
+        counts = f"{was} weights were trained, and {is_now} are now"
+        layers = layers or ["other weights are trained" if was == is_now else counts]
     # Batches of another size have other hashes.
     found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES

@@ -57,7 +57,7 @@ def _resolved(
 ) -> Written:
     if len(marks) == 1:
         return Written(next(style for style in styles if mark(style) in marks))
-    has_points = "point" in styles  # 1.234: with 1,234 this is no number.
+    has_points = "point" in styles  # As in 1.234.
     is_grouped = column.small > 0 and not column.large
     if points:
         return Written(styles[0], is_guess=has_points and is_grouped)
