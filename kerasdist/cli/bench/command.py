@@ -16,6 +16,7 @@ from rich.table import Table
 
 from kerasdist.cli.bench import picture
 from kerasdist.cli.bench.results import Bench, Measurement, verdict
+from kerasdist.cli.bench.rounds import FEWEST_STEPS
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job
 from kerasdist.errors import KerasdistError
@@ -25,8 +26,6 @@ from kerasdist.runs import provenance
 from kerasdist.runs.atomic import as_json, write_text
 
 JSON, PICTURE = "bench.json", "bench.svg"
-# A round has at least this many steps. The first two are not traced.
-_FEWEST_STEPS = 4
 
 
 class Worker:
@@ -157,7 +156,7 @@ def _prepare(worker: Worker, run: dict[str, Any]) -> None:
     """Chooses the number of steps from a trial, and lets the first round compile."""
     trial = worker.answer()
     worker.measurement.first_step = trial["first_step"]
-    steps = max(_FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
+    steps = max(FEWEST_STEPS, int(run["seconds"] / trial["seconds_per_step"]))
     worker.ask({"steps": steps, "rounds": run["rounds"]})
     worker.examples_per_step = trial["examples_per_step"]
     worker.answer()  # The first round compiles, and is not counted.

@@ -13,6 +13,8 @@ from kerasdist.errors import KerasdistError
 from kerasdist.training.progress.meter import Meter
 from kerasdist.training.progress.reporter import Reporter
 
+# A round has at least this many steps. The first two are not traced.
+FEWEST_STEPS = 4
 # Sends an answer to the process that asked.
 Say = Callable[[dict[str, Any]], None]
 # Keras's logs of an epoch.
@@ -32,19 +34,21 @@ class CountedSteps(Reporter):
 
 
 class Timed(keras.callbacks.Callback):
-    """Knows the seconds of each epoch, and how many steps it really had.
+    """Knows the seconds of each round, and how many steps it really had.
 
-    `count` returns the steps of the training so far. The trainer sets it.
+    `count` returns the steps of the training so far. The trainer sets it, and how many epochs a
+    round has.
     """
 
     count: Callable[[], int]
+    epochs_per_round = 1
 
     def __init__(self) -> None:
         super().__init__()
         self._began, self._done = 0.0, 0
 
     def begin(self) -> None:
-        """At the start of an epoch."""
+        """At the start of a round."""
         self._done, self._began = self.count(), time.perf_counter()
 
     def end(self) -> tuple[int, float]:
@@ -54,20 +58,26 @@ class Timed(keras.callbacks.Callback):
 
 
 class Rounds(Timed):
-    """Makes each epoch a round: waits before it, and afterwards says how long it took."""
+    """Makes some epochs a round: waits before it, and afterwards says how long it took."""
 
     def __init__(self, wait: Callable[[], bool], say: Say):
         super().__init__()
         self._wait, self._say = wait, say
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        if epoch and not self._wait():  # The first epoch compiles, and starts at once.
+        if epoch % self.epochs_per_round:
+            return
+        if epoch and not self._wait():  # The first round compiles, and starts at once.
             self.model.stop_training = True
         self.begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        number, is_not_last = divmod(epoch + 1, self.epochs_per_round)
+        if is_not_last:
+            return
         steps, took = self.end()
-        self._say({"round": epoch, "steps": steps, "seconds": took, "memory": peak_memory()})
+        answer = {"round": number - 1, "steps": steps, "seconds": took, "memory": peak_memory()}
+        self._say(answer)
 
 
 class Trial(Timed):

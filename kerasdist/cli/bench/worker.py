@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import tensorflow as tf
 
-from kerasdist.cli.bench.rounds import CountedSteps, Rounds, Say, Timed, Trial
+from kerasdist.cli.bench.rounds import FEWEST_STEPS, CountedSteps, Rounds, Say, Timed, Trial
 from kerasdist.cli.fit_arguments import parse_bench
 from kerasdist.cli.job import FIT_OPTIONS, Job
 from kerasdist.data.forms.tensor_stream import TensorStream
@@ -65,19 +65,26 @@ class Trainer:
 
     def run(
         self,
-        steps_per_epoch: int,
-        epochs: int,
+        steps_per_round: int,
+        rounds: int,
         callback: Timed,
         profile: str | None,
     ) -> Split | None:
         """Trains, and returns the parts of a step if it was traced.
 
-        An epoch has all its steps, also if the data has fewer: the data is repeated.
+        If a pass over the data is shorter than a round, a round has several passes, each an epoch:
+        what an epoch costs counts. If a pass is longer, or its length is unknown, a round is an
+        epoch with exactly these steps.
         """
+        num_batches = self._num_batches()
+        steps: int | None = steps_per_round
+        if num_batches is not None and FEWEST_STEPS <= num_batches < steps_per_round:
+            callback.epochs_per_round, steps = round(steps_per_round / num_batches), None
+        epochs = rounds * callback.epochs_per_round
         if self._runner == "keras":
-            self._by_keras(steps_per_epoch, epochs, callback)
+            self._by_keras(steps, epochs, callback)
             return None
-        return self._by_kerasdist(steps_per_epoch, epochs, callback, profile)
+        return self._by_kerasdist(steps, epochs, callback, profile)
 
     def _chosen(self, names: Sequence[str]) -> dict[str, Any]:
         return {name: self._options[name] for name in names}
@@ -88,6 +95,13 @@ class Trainer:
             batch_size=self._options["batch_size"],
             seed=self._options["seed"],
         )
+
+    def _num_batches(self) -> int | None:
+        stream = self._stream()
+        try:
+            return stream.num_batches
+        finally:
+            stream.close()
 
     def _repeated(self) -> tf.data.Dataset | None:
         """The batches without an end, as Keras gets them, so that no round waits for a new pass.
@@ -113,19 +127,21 @@ class Trainer:
             stream.close()
 
     def _by_kerasdist(
-        self, steps: int, epochs: int, callback: Timed, profile: str | None
+        self, steps: int | None, epochs: int, callback: Timed, profile: str | None
     ) -> Split | None:
         counted = CountedSteps()
         callback.count = lambda: counted.done
         data = self._job.build_data("train")
         read = self._chosen(DATA_OPTIONS)
-        repeated = self._repeated()
+        repeated = None if steps is None else self._repeated()
         if repeated is not None:
             data, read["batch_size"] = repeated, None
         options = TrainingOptions(
             source=ModelSource.checked(self._job.build_model, self._options["precision"], None),
             data=DataSource.checked(data, augment=self._augment, **read),
-            plan=Plan.checked(epochs=epochs, steps=None, steps_per_epoch=steps, repeats=True),
+            plan=Plan.checked(
+                epochs=epochs, steps=None, steps_per_epoch=steps, repeats=bool(steps)
+            ),
             step=StepOptions.checked(**self._chosen(STEP_OPTIONS)),
             keeping=RunOptions.checked(),
             watching=WatchOptions.checked(counted, run_dir=None, profile=profile or False),
@@ -134,7 +150,7 @@ class Trainer:
         split: Split | None = train(options, place(self._names)).profile
         return split
 
-    def _by_keras(self, steps: int, epochs: int, callback: Timed) -> None:
+    def _by_keras(self, steps: int | None, epochs: int, callback: Timed) -> None:
         strategy = tf.distribute.get_strategy()
         if len(self._names) > 1:
             strategy = tf.distribute.MirroredStrategy(self._names)
@@ -146,7 +162,7 @@ class Trainer:
         prepare = preparation(
             model, stream, labels=(), name="data", augment=self._augment, seed=seed
         )
-        dataset = prepare(repeated(stream), 0, 0)
+        dataset = prepare(one_pass(stream) if steps is None else repeated(stream), 0, 0)
         dataset = dataset.map(lambda *batch: _for_keras(model, *batch)).prefetch(tf.data.AUTOTUNE)
         callback.count = lambda: int(keras.ops.convert_to_numpy(fitted.optimizer.iterations))
         fitted.fit(
@@ -173,6 +189,20 @@ def repeated(stream: Stream) -> tf.data.Dataset:
             yield from itertools.chain([first], batches)
 
     return tf.data.Dataset.from_generator(passes, output_signature=stream.element_spec)
+
+
+def one_pass(stream: Stream) -> tf.data.Dataset:
+    """The batches of one pass: of another one each time they are read."""
+    if isinstance(stream, TensorStream):
+        return stream.open(0, 0)
+    numbers = itertools.count()
+
+    def batches() -> Iterator[Any]:
+        yield from stream.open(next(numbers), 0)
+
+    found = tf.data.Dataset.from_generator(batches, output_signature=stream.element_spec)
+    # Keras warns when data of unknown length ends.
+    return found.apply(tf.data.experimental.assert_cardinality(stream.num_batches))
 
 
 class OneArgument(keras.Model):

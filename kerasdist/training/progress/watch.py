@@ -24,6 +24,8 @@ from kerasdist.training.run import Run
 # An epoch that is longer than both together is told from a part of it: the steps of so many
 # seconds, after those of so many.
 _SECONDS_LEFT_OUT, _SECONDS_MEASURED = 1.0, 2.0
+# Data that has not ended after so many seconds of training may never end.
+_SECONDS_WITHOUT_END = 60.0
 
 
 class Watch:
@@ -48,6 +50,7 @@ class Watch:
         self._tells_epoch = options.tells_epoch
         self._late: Reading | None = None
         self._epoch_steps: int | None = None
+        self._may_be_endless = False
 
     def close(self) -> None:
         self._summaries.close()
@@ -58,6 +61,7 @@ class Watch:
     def training(self, plan: Plan, engine: Engine) -> Iterator[None]:
         """Has a display, where there is one, until the training ends."""
         self._epoch_steps = plan.epoch_steps
+        self._may_be_endless = plan.epoch_steps is None and plan.steps is None
         with self.reporter.training(
             epochs=plan.epochs,
             steps=plan.steps,
@@ -126,6 +130,7 @@ class Watch:
             self._run.log(kind="step", step=step, loss=outcome.loss, **rates)
         self.reporter.advance(step, step_in_epoch, self.meter)
         self._tell_long_epoch()
+        self._tell_open_epoch(step_in_epoch)
         if outcome.seen is not None and self._run.has_folder():
             self._summaries.step(step, outcome.seen, self.meter)
 
@@ -139,6 +144,7 @@ class Watch:
     ) -> None:
         """At the end of an epoch: the line, the log, the summary."""
         self.reporter.epoch(epoch, epochs, logs)
+        self._may_be_endless = False
         whole = self.meter.reading().since(self._at_epoch)
         if whole.steps == self._epoch_steps:  # Not so if a step compiled.
             self._tell_epoch(whole.seconds)
@@ -160,6 +166,15 @@ class Watch:
         measured = now.since(self._late)
         if measured.seconds >= _SECONDS_MEASURED:
             self._tell_epoch(self._epoch_steps * measured.seconds / measured.steps)
+
+    def _tell_open_epoch(self, steps: int) -> None:
+        """Tells once that the data has not ended, if nothing says when it will."""
+        if self._may_be_endless and self.meter.reading().seconds >= _SECONDS_WITHOUT_END:
+            self._may_be_endless = False
+            self.reporter.say(
+                f"the first epoch has {steps:,} steps so far, and nothing says when the data ends; "
+                "if it never ends, pass `steps_per_epoch`"
+            )
 
     def _tell_epoch(self, seconds: float) -> None:
         """Tells once how long an epoch takes."""

@@ -38,7 +38,8 @@ def build_data(config, split):
 
 @pytest.mark.parametrize("is_by_index", [False, True])
 @pytest.mark.parametrize("runner", ["kerasdist", "keras"])
-def test_a_round_has_its_steps_though_the_data_has_fewer(runner, is_by_index, tiny):
+def test_a_round_of_short_data_has_whole_epochs(runner, is_by_index, tiny):
+    """What an epoch costs counts, for kerasdist as for Keras."""
     if is_by_index:
         (tiny / "data.py").write_text(BY_INDEX)
         config = (
@@ -55,8 +56,22 @@ def test_a_round_has_its_steps_though_the_data_has_fewer(runner, is_by_index, ti
     }
     said = []
     rounds = Rounds(lambda: True, said.append)
-    worker.Trainer(request).run(12, 3, rounds, None)  # A pass has 5.
-    assert [round_["steps"] for round_ in said] == [12, 12, 12]
+    epochs = []
+    rounds.on_train_begin = lambda logs=None: epochs.clear()
+    on_epoch_end = rounds.on_epoch_end
+    rounds.on_epoch_end = lambda epoch, logs=None: (epochs.append(epoch), on_epoch_end(epoch))
+    worker.Trainer(request).run(16, 3, rounds, None)  # A pass has 5.
+    assert [round_["steps"] for round_ in said] == [15, 15, 15]
+    assert [round_["round"] for round_ in said] == [0, 1, 2]
+    assert epochs == list(range(9))
+
+
+@pytest.mark.parametrize("runner", ["kerasdist", "keras"])
+def test_a_round_of_long_data_is_cut(runner, tiny):
+    request = {"argv": [str(tiny)], "runner": runner, "names": ["CPU:0"], "batch_size": None}
+    said = []
+    worker.Trainer(request).run(4, 3, Rounds(lambda: True, said.append), None)  # A pass has 5.
+    assert [round_["steps"] for round_ in said] == [4, 4, 4]
 
 
 class Told:

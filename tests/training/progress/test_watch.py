@@ -1,9 +1,13 @@
 """When a training says how long an epoch takes, and from what."""
 
+import time
 from types import SimpleNamespace
 
+import keras
+import numpy as np
 import pytest
 
+import kerasdist
 from kerasdist.training.progress import watch as watches
 from kerasdist.training.progress.meter import Meter
 
@@ -17,6 +21,7 @@ def watch():
     made.reporter = SimpleNamespace(say=said.append, epoch=lambda *_: None)
     made._run = SimpleNamespace(log=lambda **_: None, has_folder=lambda: False)
     made._tells_epoch, made._epoch_steps, made._late = True, 10, None
+    made._may_be_endless = False
     made._at_epoch = made.meter.reading()
 
     def train(steps, seconds_per_step):
@@ -47,3 +52,24 @@ def test_a_long_epoch_is_told_before_it_ends(watch):
     assert watch.said == []
     watch.train(100, 0.05)
     assert watch.said == ["an epoch takes about 50 s, without validation"]
+
+
+def test_data_that_does_not_end_is_told_once(monkeypatch, capsys):
+    """Outside a terminal, an endless generator trained without a word."""
+    monkeypatch.setattr(watches, "_SECONDS_WITHOUT_END", 0.05)
+
+    def batches(steps):
+        for _ in range(steps):
+            time.sleep(0.002)
+            yield np.ones((2, 3), "float32"), np.ones((2, 1), "float32")
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    kerasdist.fit(model, lambda: batches(100), epochs=2)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "so far" in line]
+    assert line.startswith("the first epoch has ")
+    assert line.endswith(
+        "nothing says when the data ends; if it never ends, pass `steps_per_epoch`"
+    )
+    kerasdist.fit(model, lambda: batches(100), epochs=1, steps_per_epoch=100)
+    assert "so far" not in capsys.readouterr().out
