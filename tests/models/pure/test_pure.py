@@ -63,6 +63,7 @@ COVERED = {
     "_use_cached_eval_dataset": "test_trainer.test_kerass_fit_tells_evaluate_that_it_validates",
 }
 COVERED_IMPORTS = {
+    "keras.src.trainers.compile_utils": "test_compiled_parts_are_built_by_a_method_of_their_own",
     "keras.src.utils.naming.to_snake_case": "test_places.test_automatic_names_are_those_of_keras",
     "keras.src.backend": "test_masks_travel_on_tensors",
     "keras.src.backend.common.global_state": (
@@ -766,3 +767,17 @@ def test_vectors_of_an_optimizers_variables_are_found(optimizer, slots):
         optimizer.built = False
         optimizer.exclude_from_weight_decay(var_names=["bias"])
         assert pure.join(optimizer, pure.parts(model)) is None
+
+
+def test_compiled_parts_are_built_by_a_method_of_their_own():
+    """A step that would build them in a graph is told from others."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=["mae"])
+    y = tf.ones((3, 1))
+    for compiled in (model._compile_loss, model._compile_metrics):
+        assert not compiled.built
+        step = running._clipping(lambda gradients: gradients, None)
+        with step, pytest.raises(pure.NotBuiltError):
+            compiled.build(y, y)
+        compiled.build(y, y)
+        assert compiled.built

@@ -13,10 +13,11 @@ import keras
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.trainers import compile_utils
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure.added_losses import LossScope
-from kerasdist.models.pure.introspection import overrides
+from kerasdist.models.pure.introspection import metrics_of, optimizers_of, overrides
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import Shard, tracing
 from kerasdist.models.pure.steps import tf_random
@@ -208,48 +209,18 @@ def build_step(model: keras.Model, method: str, spec: Any) -> None:
 def is_built(model: keras.Model) -> bool:
     """Whether all layers, the loss and the metrics have their variables.
 
-    A model without `call`, such as a usual GAN, is never built itself.
+    A model without `call`, such as a usual GAN, is never built itself. It often calls a function
+    as its loss, and then Keras never builds the loss and the metrics of `compile`.
     """
-    compiled = [m for m in (model._compile_loss, model._compile_metrics) if m is not None]
     parts = [layer for layer in model._flatten_layers() if layer is not model]
-    is_called = overrides(model, "call")
-    return (model.built or not is_called) and all(each.built for each in (*parts, *compiled))
+    if overrides(model, "call"):
+        compiled = [m for m in (model._compile_loss, model._compile_metrics) if m is not None]
+        parts = [model, *parts, *compiled]
+    return all(each.built for each in parts)
 
 
 class NotBuiltError(Exception):
-    """A step uses an optimizer that has no variables yet."""
-
-
-def metrics_of(model: keras.Model) -> list[keras.metrics.Metric]:
-    """All metrics that a step may update: the model's list, and what Keras tracks itself."""
-    tracked = keras.Model.metrics.fget(model)  # A class may have a list of its own.
-    compiled = model._compile_metrics.metrics if model._compile_metrics is not None else ()
-    tracker = (model._loss_tracker,) if getattr(model, "_loss_tracker", None) is not None else ()
-    found = {id(m): m for m in (*tracker, *model.metrics, *tracked, *compiled)}
-    return list(found.values())
-
-
-def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The optimizers that are attributes of a model or its layers, also in lists and dicts."""
-    found: dict[int, keras.optimizers.Optimizer] = {}
-    for layer in model._flatten_layers():
-        for value in list(vars(layer).values()):
-            items = _items(value)
-            found |= {id(v): v for v in items if isinstance(v, keras.optimizers.Optimizer)}
-    return list(found.values())
-
-
-def main_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
-    """The optimizer whose learning rate is shown: the model's, or the first one that is used."""
-    found = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
-    found += optimizers_of(model)
-    return next((o for o in found if o.built), found[0] if found else None)
-
-
-def _items(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    """A step uses an optimizer, or the loss or metrics of `compile`, without variables yet."""
 
 
 @contextlib.contextmanager
@@ -303,7 +274,20 @@ def _new_scaled_apply(original: Callable[..., None]) -> Callable[..., None]:
     return apply
 
 
+def _new_build(original: Callable[..., None]) -> Callable[..., None]:
+    """`build` of the loss or the metrics of `compile`, which cannot create variables in a step."""
+
+    def build(self: Any, *given: Any) -> None:
+        if getattr(_active, "clip", None) is not None:
+            raise NotBuiltError(type(self).__name__)
+        original(self, *given)
+
+    return build
+
+
 def _apply(replace: Replace) -> None:
+    for compiled in (compile_utils.CompileLoss, compile_utils.CompileMetrics):
+        replace(compiled, "build", _new_build(vars(compiled)["build"]))
     replace(BaseOptimizer, "apply", _new_apply(BaseOptimizer.apply))
     replace(LossScaleOptimizer, "apply", _new_scaled_apply(LossScaleOptimizer.apply))
 
