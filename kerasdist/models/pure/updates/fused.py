@@ -17,8 +17,8 @@ import tensorflow as tf
 from kerasdist.devices import private_tensorflow
 
 # A variable with at least so many numbers is large. To compile a formula takes about 0.1 s for each
-# size of a variable, so it must pay.
-LARGE = 2**18
+# size of a variable, and some 60 MB, so it must pay: a million numbers in a transformer do not.
+LARGE = 2**21
 # Formulas that compute each number of a weight from that number's gradient and state alone. So XLA
 # has no sums to put in another order.
 _KINDS = (

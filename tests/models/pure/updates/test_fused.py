@@ -22,7 +22,13 @@ VARIANTS = {
     "Adam use_ema": lambda: optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9),
     "layer_rates": lambda: optimizers.Adam(0.01),
 }
-SIZE = 520  # 520 x 520 numbers are a large variable.
+SIZE = 520
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """520 x 520 numbers are a large variable here. Really large ones take too long."""
+    monkeypatch.setattr(fused, "LARGE", 2**18)
 
 
 def _model(name):
@@ -192,3 +198,11 @@ def test_a_large_weight_that_call_assigns_is_decayed(compiled):
     for mine, keras_s in zip(trained(kerasdist.fit), trained(keras.Model.fit), strict=True):
         assert (np.abs(mine - keras_s) > 1e-4).mean() < 5e-3
     assert compiled
+
+
+def test_what_is_large_pays(monkeypatch):
+    """XLA took 67 MB for the million numbers of a small transformer's embedding, and saved none."""
+    monkeypatch.undo()
+    embedding, kernel = (keras.Variable(np.zeros(shape)) for shape in ((8000, 128), (2048, 1024)))
+    assert not fused.is_fusible(optimizers.AdamW(), embedding)
+    assert fused.is_fusible(optimizers.AdamW(), kernel)
