@@ -50,7 +50,7 @@ def check(
     def flags() -> tf.Tensor:
         if own_flags is not None:
             return own_flags[tf.newaxis]
-        if totals.packed is not None and terms.is_small:
+        if totals.packed is not None:
             return terms.flags(sums.of_replicas, len(tensors))
         if sums.is_of_one_replica:
             return _flags(tensors, groups)[tf.newaxis]

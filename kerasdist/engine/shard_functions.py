@@ -13,6 +13,7 @@ import tensorflow as tf
 from kerasdist.devices.placement import Placement
 from kerasdist.engine.compiled.random_seeds import Seed, of_generators
 from kerasdist.engine.compiled.sealed import Sealed
+from kerasdist.engine.packing import Packing
 from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
 from kerasdist.engine.sums import Changed, Deltas, Rows

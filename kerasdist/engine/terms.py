@@ -2,84 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from kerasdist.engine.packing import Packing
 from kerasdist.engine.shards import Inputs
-from kerasdist.engine.sums import SMALL, Changed, Deltas, Totals, split
+from kerasdist.engine.sums import SMALL, Changed, Deltas, Totals
 from kerasdist.models import pure
 from kerasdist.models.state_rules import MEAN, SAME, SUM
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Puts tensors of known shapes into one vector per dtype, and takes them out again."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, tensors: Sequence[tf.Tensor]) -> Packing:
-        return cls(
-            tuple(tuple(t.shape.as_list()) for t in tensors), tuple(t.dtype.name for t in tensors)
-        )
-
-    @property
-    def sizes(self) -> list[int]:
-        return [math.prod(shape) for shape in self.shapes]
-
-    @property
-    def vector_dtypes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.dtypes))
-
-    def without_last(self, count: int, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The vectors of floats, without the numbers of the last `count` tensors."""
-        end = len(self.shapes) - count
-        kept = []
-        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
-            size = sum(n for n, d in zip(self.sizes[:end], self.dtypes, strict=False) if d == dtype)
-            if vector.dtype.is_floating and size:
-                kept.append(vector[:size])
-        return kept
-
-    def finite(self, rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
-        """`[rows, tensors]`: which tensors are finite. Each row has the vectors of one packing.
-
-        It takes few operations: a loop spends time on each of them, even if nobody wants the flags.
-        """
-        flags, numbers = [], []
-        for dtype, column in zip(self.vector_dtypes, zip(*rows, strict=True), strict=True):
-            own = np.array([i for i, d in enumerate(self.dtypes) if d == dtype])
-            owners = np.repeat(np.arange(len(own)), np.array(self.sizes)[own])
-            table = tf.stack(column, axis=1)
-            is_float = table.dtype.is_floating
-            ok = tf.math.is_finite(table) if is_float else tf.ones_like(table, tf.bool)
-            flags.append(tf.math.unsorted_segment_min(tf.cast(ok, tf.int32), owners, len(own)))
-            numbers.append(own)
-        joined = tf.gather(tf.concat(flags, axis=0), np.argsort(np.concatenate(numbers)))
-        return tf.transpose(joined > 0)
-
-    def pack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [
-            tf.concat([tf.reshape(t, [-1]) for t in tensors if t.dtype.name == dtype], axis=0)
-            for dtype in self.vector_dtypes
-        ]
-
-    def unpack(self, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        pieces = {}
-        for dtype, vector in zip(self.vector_dtypes, vectors, strict=True):
-            own = [n for n, d in zip(self.sizes, self.dtypes, strict=True) if d == dtype]
-            # `tf.split` has no kernel for whole numbers on GPUs (TF 2.21).
-            pieces[dtype] = iter((tf.split if vector.dtype.is_floating else split)(vector, own))
-        return [
-            tf.reshape(next(pieces[dtype]), shape)
-            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
-        ]
 
 
 class StateTerms:
@@ -221,7 +154,7 @@ class Terms:
         return ("loss", *gradients, *(f"state {paths[key]}" for key in self._changed))
 
     def flags(self, of_replicas: Sequence[Sequence[tf.Tensor]], count: int) -> tf.Tensor:
-        """`[replicas, count]`: whether the first `count` terms are finite. Needs `is_small`."""
+        """`[replicas, count]`: whether the first `count` packed terms are finite."""
         return self._packing.finite(of_replicas)[:, :count]
 
     def split(self, sums: Sequence[tf.Tensor], before: Sequence[tf.Tensor]) -> Totals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -29,6 +28,7 @@ _SET_BY_CALLS = {
 # Ours, and TensorFlow's lists of the other attributes.
 _NO_SETTINGS = ("kerasdist_", "_self_")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_EXACT = frozenset(_PLAIN)
 # Longer or deeper structures are compared as objects: they are data, not settings.
 _MOST_ITEMS, _MOST_LEVELS = 64, 3
 
@@ -115,8 +115,9 @@ def _settings(thing: Any) -> tuple[Any, ...]:
 
 
 def _value(value: Any, level: int) -> Any:
-    if isinstance(value, _PLAIN):
-        return "nan" if isinstance(value, float) and math.isnan(value) else (type(value), value)
+    # Most values have exactly one of these types, and the other questions take longer.
+    if type(value) in _EXACT or isinstance(value, _PLAIN):
+        return "nan" if value != value else (type(value), value)
     if level > _MOST_LEVELS:
         return Same(value)
     if isinstance(value, Mapping) and len(value) <= _MOST_ITEMS:

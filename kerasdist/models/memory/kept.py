@@ -76,10 +76,11 @@ def remembered(
 
     What is not `is_final` is made again the next time.
     """
-    store = kept(model)
-    found = store.take(kind, (fingerprint(model), key))
-    made: Made = make() if found is None else found
+    print_of_model = fingerprint(model)
+    made: Made | None = kept(model).take(kind, (print_of_model, key))
+    if made is None:
+        made = make()
+        print_of_model = fingerprint(model)  # Making it may have built the model.
     if is_final(made):
-        # Making it may have built the model.
-        kept(model).give(kind, (fingerprint(model), key), made)
+        kept(model).give(kind, (print_of_model, key), made)
     return made

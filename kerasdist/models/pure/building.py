@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src import backend as keras_backend
+from keras.src.models.functional import Functional
 
 from kerasdist.models.fields import Example
 from kerasdist.models.pure.forward import call
@@ -31,15 +32,40 @@ def build(model: keras.Model, example: Example, *, training: bool = False) -> No
         return
     example = Example(*(_symbolic(part) for part in vars(example).values()))
     with model.distribute_strategy.scope(), older_layers.patched():
-        outputs = keras_backend.compute_output_spec(
-            lambda *args: call(model, args, training), *example.args
-        )
+        outputs = _known_outputs(model, example.args)
+        if outputs is None:
+            outputs = keras_backend.compute_output_spec(
+                lambda *args: call(model, args, training), *example.args
+            )
         if need_metrics:
             keras_backend.compute_output_spec(
                 model.compute_metrics, example.x, example.y, outputs, example.sample_weight
             )
         if need_loss:
             keras_backend.compute_output_spec(loss, example.y, outputs, example.sample_weight)
+
+
+def _known_outputs(model: keras.Model, args: tuple[Any, ...]) -> Any:
+    """What Keras found for such inputs when the model was made from its layers, else None.
+
+    To find it again takes as long as a trace.
+    """
+    is_made_of_layers = type(model).call in (Functional.call, keras.Sequential.call)
+    if not is_made_of_layers or not all(each.built for each in model._flatten_layers()):
+        return None
+    inputs = getattr(model, "inputs", None)  # A `Sequential` may not know them.
+    given = tf.nest.flatten(args)
+    if inputs is None or len(inputs) != len(given):
+        return None
+    is_same = all(
+        isinstance(one, keras.KerasTensor)
+        and one.shape[1:] == other.shape[1:]
+        and (one.dtype, one.sparse, one.ragged) == (other.dtype, other.sparse, other.ragged)
+        for one, other in zip(given, inputs, strict=True)
+    )
+    if not is_same:
+        return None
+    return model.compute_output_spec(model.input if isinstance(model, Functional) else inputs[0])
 
 
 def _symbolic(structure: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ REFUSED_OPTIMIZERS = {
         "adamw",
     ),
 }
+
+_NO_OPTIMIZERS = frozenset({bool, int, float, str, type(None), types.FunctionType})
 
 
 def is_model(value: Any) -> bool:
@@ -285,9 +288,11 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """The optimizers that are attributes of a model or its layers, also in lists and dicts."""
     found: dict[int, keras.optimizers.Optimizer] = {}
     for layer in model._flatten_layers():
-        for value in list(vars(layer).values()):
-            items = _items(value)
-            found |= {id(v): v for v in items if isinstance(v, keras.optimizers.Optimizer)}
+        # Without most of the values, and before the slower questions: fits ask this several times.
+        several = [value for value in vars(layer).values() if type(value) not in _NO_OPTIMIZERS]
+        for item in itertools.chain.from_iterable(map(_items, several)):
+            if isinstance(item, keras.optimizers.Optimizer):
+                found[id(item)] = item
     return list(found.values())
 
 

@@ -12,7 +12,7 @@ from keras.src import backend as keras_backend
 
 from kerasdist.models import pure
 from kerasdist.models.fields import Example
-from kerasdist.models.pure import added_losses, introspection, patches
+from kerasdist.models.pure import added_losses, building, introspection, patches
 from kerasdist.models.pure.steps import running
 from kerasdist.models.pure.updates import in_place
 
@@ -63,6 +63,9 @@ COVERED = {
     "_use_cached_eval_dataset": "test_trainer.test_kerass_fit_tells_evaluate_that_it_validates",
 }
 COVERED_IMPORTS = {
+    "keras.src.models.functional.Functional": (
+        "test_a_model_made_from_layers_is_not_traced_to_build_its_loss"
+    ),
     "keras.src.trainers.compile_utils": "test_compiled_parts_are_built_by_a_method_of_their_own",
     "keras.src.utils.naming.to_snake_case": "test_places.test_automatic_names_are_those_of_keras",
     "keras.src.backend": "test_masks_travel_on_tensors",
@@ -781,3 +784,41 @@ def test_compiled_parts_are_built_by_a_method_of_their_own():
             compiled.build(y, y)
         compiled.build(y, y)
         assert compiled.built
+
+
+def _graph_of_layers():
+    first, second = keras.Input((4,), name="first"), keras.Input((2,), name="second")
+    outputs = {
+        "one": keras.layers.Dense(2, name="one")(keras.layers.Concatenate()([first, second])),
+        "two": keras.layers.Dense(1, name="two")(first),
+    }
+    return keras.Model({"first": first, "second": second}, outputs)
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes", "is_known"),
+    [
+        (lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]), (8, 4), True),
+        (lambda: keras.Sequential([keras.Input((None,)), keras.layers.Softmax()]), (8, 3), False),
+        (lambda: keras.Sequential([keras.layers.Dense(3)]), (8, 4), False),
+        (_graph_of_layers, {"first": (8, 4), "second": (8, 2)}, True),
+    ],
+)
+def test_a_model_made_from_layers_is_not_traced_to_build_its_loss(
+    make, shapes, is_known, monkeypatch
+):
+    model = make()
+    model.compile("sgd", "mse", metrics=["mae"] if isinstance(shapes, tuple) else None)
+    traced = []
+    monkeypatch.setattr(building, "call", lambda *given: traced.append(1) or pure.call(*given))
+    x = (
+        {name: tf.TensorSpec(shape) for name, shape in shapes.items()}
+        if isinstance(shapes, dict)
+        else tf.TensorSpec(shapes)
+    )
+    outputs = {"one": tf.TensorSpec((8, 2)), "two": tf.TensorSpec((8, 1))}
+    y = outputs if isinstance(shapes, dict) else tf.TensorSpec((8, 3))
+    pure.build(model, Example((x,), x, y, None))
+    assert bool(traced) != is_known
+    assert model._compile_loss.built
+    assert model._compile_metrics is None or model._compile_metrics.built
