@@ -38,7 +38,7 @@ def tune(options: TuneOptions) -> int:
     study = Study(
         folder,
         options.identity(),
-        monitor=options.monitor or "val_loss",
+        monitor=options.monitor,
         prune=run["prune"],
         seed=options.seed,
     )
