@@ -259,7 +259,8 @@ def check_usable(path: str | os.PathLike[str], *, resume: bool) -> None:
             "Choose another name, delete the folder, or continue its run with `resume=True`."
         )
     with _writing(path):
-        if folder.exists() and any(folder.iterdir()):
+        # A start that was killed while it wrote config.json leaves its draft.
+        if folder.exists() and any(p.name != f".{CONFIG}.tmp" for p in folder.iterdir()):
             raise KerasdistError(
                 f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder, or "
                 "the folder of a run to continue: kerasdist overwrites nothing else. Choose "

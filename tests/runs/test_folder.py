@@ -89,6 +89,12 @@ def test_a_used_folder_and_a_file_are_refused(tmp_path):
         RunFolder(tmp_path / "file/run", {})
 
 
+def test_a_start_that_was_killed_before_it_had_a_configuration_can_be_repeated(tmp_path):
+    (tmp_path / ".config.json.tmp").write_text('{"keras')
+    RunFolder(tmp_path, {"kerasdist": "0.1.0"}, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o500)
