@@ -357,3 +357,12 @@ def test_a_run_on_own_data_has_the_name_of_the_data(command, tmp_path):
     done = command("runs", tmp_path / "runs")
     assert "photos" in done.lines[1].split()[2:]
     assert "template:image" not in done.out
+
+
+def test_names_that_the_terminal_cannot_show_are_no_error(tmp_path):
+    run_folders.finished(tmp_path / "runs/猫/0001")
+    variables = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-m", "kerasdist", "runs", tmp_path / "runs"]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u732b/0001" in done.stdout
