@@ -151,7 +151,7 @@ def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
                     run.num_steps,
                     None if run.rate is None else f"{run.rate:,.0f}",
                     run.devices,
-                    (run.started or "")[:16].replace("T", " "),
+                    run.started_here or "",
                 )
             ),
         ]

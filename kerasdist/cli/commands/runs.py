@@ -180,7 +180,7 @@ def _row(run: Run) -> list[str]:
         html.text_of(run.num_steps),
         " ".join(f"{name}={html.text_of(value)}" for name, value in values.items()) or "–",
         "–" if run.rate is None else f"{run.rate:,.0f}",
-        (run.started or "–")[:16].replace("T", " "),
+        run.started_here or "–",
     ]
 
 

@@ -126,7 +126,7 @@ def _row(watched: Watched) -> str:
     name = escape(watched.name)
     report = f'· <a href="/report?{link}">report</a>' if watched.has_report else ""
     rate = "–" if run.rate is None else f"{run.rate:,.0f}"
-    started = (run.started or "–")[:16].replace("T", " ")
+    started = run.started_here or "–"
     devices = ", ".join(run.devices[:2]) or "–"
     if len(run.devices) > 2:
         devices += f" and {len(run.devices) - 2} more"

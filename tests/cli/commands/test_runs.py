@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -366,3 +367,18 @@ def test_names_that_the_terminal_cannot_show_are_no_error(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\u732b/0001" in done.stdout
+
+
+def test_a_start_is_shown_in_the_time_zone_of_this_machine(command, runs, monkeypatch):
+    """As the lines of `fit` are. --json has the zone with it."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert "2026-11-16 13:30" in command("runs", runs).out  # 08:00 UTC
+        assert command("runs", runs, "--json").objects[0]["started"] == at(8)["time"]
+        assert "2026-11-16 13:30" in comparison.render([reading.read(runs / "b/0001")])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    odd = run_folders.write(runs / "odd", environment={"time": "yesterday"})
+    assert reading.read(odd).started_here == "yesterday"
