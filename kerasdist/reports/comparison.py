@@ -189,7 +189,7 @@ def _metrics(
 
 def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> str:
     rows = [
-        [html.row_name(name), *(html.cell(value) for value in values)]
+        [html.row_name(name), *(html.cell(html.beginning(value)) for value in values)]
         for name, values in found.items()
     ]
     if not rows:

@@ -139,7 +139,7 @@ def one_run(runs: WatchedRuns, query: Query) -> Page:
         "speed": html.section(
             "Learning rate and throughput", html.grid(metric_plots.of_speed(log))
         ),
-        "settings": html.section("Settings", html.facts(comparison.settings_of(run))),
+        "settings": html.section("Settings", html.settings(comparison.settings_of(run))),
     }
     above = '<nav><a href="/">All runs</a></nav>'
     return Page(f"{watched.name}: kerasdist board", parts, above)

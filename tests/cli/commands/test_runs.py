@@ -382,3 +382,16 @@ def test_a_start_is_shown_in_the_time_zone_of_this_machine(command, runs, monkey
         time.tzset()
     odd = run_folders.write(runs / "odd", environment={"time": "yesterday"})
     assert reading.read(odd).started_here == "yesterday"
+
+
+def test_of_a_very_long_setting_the_beginning_is_shown(command, tmp_path):
+    """What is learnt from texts holds thousands of words."""
+    words = [[f"word{i + first}" for i in range(20_000)] for first in (0, 1)]
+    for name, own in zip("ab", words, strict=True):
+        run_folders.finished(tmp_path / name, settings={"schema": {"words": own}})
+    found = command("runs", "a", "b")
+    assert "word0" in found.out
+    assert "(the rest is in config.json)" in found.out
+    assert len(found.out) < 5000
+    assert len(comparison.render([reading.read(tmp_path / name) for name in "ab"])) < 50_000
+    assert command("runs", "a", "b", "--json").objects[1]["settings"]["schema"]["words"] == words[1]
