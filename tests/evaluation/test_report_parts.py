@@ -292,6 +292,10 @@ def test_layers_have_shapes_where_they_are_known():
         (["loss", "a_loss", "b_loss", "val_loss", "val_a_loss"], "val_loss"),
         (["loss", "a_loss", "val_a_loss", "val_b_mae"], "val_b_mae"),
         (["a_loss"], "a_loss"),
+        (["val_loss", "val_speed_mae", "val_acceleration_mae", "val_layer2_mae"], "val_speed_mae"),
+        (["val_loss", "val_mae", "val_acc_1"], "val_acc_1"),
+        (["val_loss", "val_mae", "val_binary_accuracy"], "val_binary_accuracy"),
+        (["val_loss", "val_mae", "val_prauc_2"], "val_prauc_2"),
     ],
 )
 def test_the_headline_is_what_people_look_at(names, expected):
