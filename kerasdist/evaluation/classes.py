@@ -185,8 +185,10 @@ def likeliest(classes: Classes, outputs: np.ndarray, count: int) -> list[list[Gu
         Guess(name='dog', index=1, score=0.7, is_probability=True)
     """
     scores = classes.scores(outputs)
-    # Scores that are negative or do not add up to 1 are not probabilities.
+    # Scores that are negative or do not add up to 1 are not probabilities, and neither are those
+    # of the other examples: some add up to 1 by chance. An example with NaN says nothing of others.
     proper = (scores >= 0).all(axis=-1) & (np.abs(scores.sum(axis=-1) - 1) < _SLACK)
+    proper &= (proper | np.isnan(scores).any(axis=-1)).all()
     best = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
     return [
         [Guess(classes.names[i], int(i), float(row[i]), bool(is_proper)) for i in order]

@@ -71,6 +71,14 @@ def test_scores_that_are_no_probabilities_are_not_called_so():
     assert best.is_probability
 
 
+def test_scores_that_add_up_to_1_by_chance_are_no_probabilities():
+    classes = Classes(NAMES)
+    chance = np.array([[0.2, 0.7, 0.1], [0.9, 0.8, 0.1]])
+    assert [best.is_probability for (best,) in likeliest(classes, chance, 1)] == [False, False]
+    unknown = np.array([[0.2, 0.7, 0.1], [np.nan, 0.8, 0.1]])
+    assert [best.is_probability for (best,) in likeliest(classes, unknown, 1)] == [True, False]
+
+
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_one_output_of_a_binary_crossentropy_is_the_second_class(from_logits):
     classes = meaning(keras.losses.BinaryCrossentropy(from_logits=from_logits), width=1)
