@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import traceback
@@ -72,6 +73,9 @@ def main(argv: list[str] | None = None) -> int:
     if name not in ("fit", "run", "launch"):
         # Only these use several workers. TensorFlow would wait for them.
         os.environ.pop("TF_CONFIG", None)
+    if name != "run" and isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files and classes need not fit the terminal's encoding. Python's stderr does so.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         versions.check_system(sys.platform)
         with warnings_as_lines():

@@ -18,7 +18,6 @@ from kerasdist.engine.settings import Settings
 from kerasdist.engine.shards import Inputs, Piece
 from kerasdist.engine.sums import Changed, Deltas, Rows
 from kerasdist.engine.terms import (
-    Packing,
     StateTerms,
     Terms,
     gradients,

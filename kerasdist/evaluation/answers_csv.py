@@ -36,6 +36,15 @@ def _fields(label: dict[str, Any], values: Any, best: list[Guess] | None) -> Ite
         yield "class", best[0].name
         yield ("probability" if best[0].is_probability else "score"), f"{best[0].score:.6g}"
         return
-    numbers = [n for leaf in keras.tree.flatten(values) for n in np.ravel(leaf).tolist()]
-    for i, number in enumerate(numbers):
-        yield ("value" if len(numbers) == 1 else f"value_{i}"), f"{number:.9g}"
+    texts = [text for leaf in keras.tree.flatten(values) for text in _texts(np.asarray(leaf))]
+    for i, text in enumerate(texts):
+        yield ("value" if len(texts) == 1 else f"value_{i}"), text
+
+
+def _texts(array: np.ndarray) -> Iterator[str]:
+    """The numbers with all their digits: nothing is lost when they are read again."""
+    for number in array.ravel().tolist():
+        if isinstance(number, int):
+            yield str(int(number))  # Of True, 1.
+        else:
+            yield repr(number) if array.dtype == np.float64 else f"{number:.9g}"

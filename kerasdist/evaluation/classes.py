@@ -70,6 +70,9 @@ class Classes:
         if len(flat) != 1 or flat[0] is None:
             return None
         y = tf.convert_to_tensor(flat[0])
+        if self.is_binary and y.dtype.is_floating:
+            # Soft labels, too: the class that is more likely. No class, if it is no probability.
+            y = tf.where((y >= 0) & (y <= 1), tf.cast(y > 0.5, tf.int64), -1)
         if is_class_number(y) or (self.is_binary and y.shape.rank in (1, 2)):
             return tf.cast(tf.reshape(y, (-1,)), tf.int64)
         if self.one_hot and y.shape.rank == 2 and y.shape[-1] == len(self.names):
@@ -83,7 +86,8 @@ def classes_of(
     """The classes of a model; None if it is not a classifier.
 
     A classifier has one output `[n, classes]`. Also, its targets are whole numbers, or its loss is
-    a crossentropy, or the recipe has a name for each output.
+    a crossentropy, or the recipe has a name for each output. With a binary crossentropy, several
+    outputs are independent of each other: any number of them may be right for an example.
 
     Args:
         model: A compiled model.
@@ -96,6 +100,8 @@ def classes_of(
     width = int(outputs.shape[-1])
     function, from_logits = loss_function(model)
     is_binary = width == 1 and function in _BINARY
+    if width > 1 and function in _BINARY:
+        return None
     num_classes = 2 if is_binary else width
     numbered = isinstance(targets, tf.TensorSpec) and is_class_number(targets)
     is_classifier = numbered or function in _CATEGORICAL or len(names or ()) == width
@@ -179,8 +185,10 @@ def likeliest(classes: Classes, outputs: np.ndarray, count: int) -> list[list[Gu
         Guess(name='dog', index=1, score=0.7, is_probability=True)
     """
     scores = classes.scores(outputs)
-    # Scores that are negative or do not add up to 1 are not probabilities.
+    # Scores that are negative or do not add up to 1 are not probabilities, and neither are those
+    # of the other examples: some add up to 1 by chance. An example with NaN says nothing of others.
     proper = (scores >= 0).all(axis=-1) & (np.abs(scores.sum(axis=-1) - 1) < _SLACK)
+    proper &= (proper | np.isnan(scores).any(axis=-1)).all()
     best = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
     return [
         [Guess(classes.names[i], int(i), float(row[i]), bool(is_proper)) for i in order]

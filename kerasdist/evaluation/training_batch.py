@@ -89,10 +89,13 @@ def _labels(model: keras.Model, batch: Any, recipe: Recipe | None) -> list[str] 
         return None
     values = np.asarray(flat[0])
     if names is not None:
-        width = 1 if len(names) == 2 and values.shape[-1:] != (2,) else len(names)
-        outputs = tf.TensorSpec((None, width), tf.float32)
-        classes = classes_of(model, outputs, tf.TensorSpec.from_tensor(flat[0]), names)
-        found = None if classes is None else classes.labels(targets)
+        # Two classes may have one output or two.
+        is_wide = values.ndim == 2 and values.shape[1] == 2
+        widths = (1, 2) if len(names) == 2 and not is_wide else (len(names),)
+        spec = tf.TensorSpec.from_tensor(flat[0])
+        outputs = [tf.TensorSpec((None, width), tf.float32) for width in widths]
+        known = [c for each in outputs if (c := classes_of(model, each, spec, names)) is not None]
+        found = known[0].labels(targets) if known else None
         if found is not None:
             return [names[i] if 0 <= i < len(names) else str(i) for i in found.numpy()]
     is_single = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)

@@ -82,10 +82,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> tuple[float | No
     start = float(np.median(curve[: max(1, len(curve) // 5)]))
     early = slice(0, max(2, lowest))
     fall, noise = start - float(curve[lowest]), float(np.std(raw[early] - curve[early]))
-    if lowest < 2 or fall <= max(noise, _SMALL * abs(start)):
-        return None, "the loss fell at no rate by more than it varies between steps"
-    # Not where the curve is steepest: what is left of the noise has slopes, too.
+    # Not where the curve is steepest: what is left of the noise has slopes, too. None: it began
+    # low, and rose before the rate could have any effect, as with batches that differ much.
     above = np.flatnonzero(curve[: lowest + 1] > start - fall / 2)
+    if lowest < 2 or fall <= max(noise, _SMALL * abs(start)) or not len(above):
+        return None, "the loss fell at no rate by more than it varies between steps"
     middle, best = float(values[int(above[-1]) + 1]), float(values[lowest])
     after = "" if lowest == len(curve) - 1 else ", then rises"
     nearly = float(values[int(np.argmax(curve <= start - _NEARLY * fall))])

@@ -63,18 +63,28 @@ class Target:
                     self.path.parent.rmdir()  # Fails if it holds an earlier export.
 
     def place(self, draft: Path, about: Mapping[str, Any]) -> None:
-        """Moves a finished draft to its path, and records it in the run's folder."""
+        """Moves a finished draft to its path, and records it in the run's folder.
+
+        Wherever this is killed, the next export knows what is there as kerasdist's own.
+        """
         digest = sha256(draft)
         with _writing(self.path):
-            if self.is_default and self.path.is_dir():
-                shutil.rmtree(self.path)
             if not self.is_default and os.path.lexists(self.path):
                 raise _exists(self.path)  # It appeared while the model was converted.
-            os.replace(draft, self.path)
             if self.is_default:
-                records = read_object(self.path.parent / RECORDS)
-                records[self.path.name] = {**about, "sha256": digest}
-                write_json(self.path.parent / RECORDS, records)
+                self._record({**about, "sha256": digest})
+                if self.path.is_dir():
+                    # At once: a folder of which only a part is removed would be nobody's.
+                    os.replace(self.path, draft.with_name(f"replaced-{draft.name}"))
+            os.replace(draft, self.path)
+
+    def _record(self, about: dict[str, Any]) -> None:
+        """Notes an export that is about to take its place, and what it takes the place of."""
+        records = read_object(self.path.parent / RECORDS)
+        if os.path.lexists(self.path):
+            about["replaces_sha256"] = sha256(self.path)
+        records[self.path.name] = about
+        write_json(self.path.parent / RECORDS, records)
 
 
 def target(run: Path, format: str, output: str | None) -> Target:
@@ -109,7 +119,8 @@ def _is_ours(path: Path) -> bool:
     if path.is_symlink() or path.parent.is_symlink():
         return False
     known = read_object(path.parent / RECORDS).get(path.name)
-    return isinstance(known, dict) and known.get("sha256") == sha256(path)
+    names = ("sha256", "replaces_sha256")
+    return isinstance(known, dict) and sha256(path) in [known.get(name) for name in names]
 
 
 def sha256(path: Path) -> str:

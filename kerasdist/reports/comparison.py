@@ -151,7 +151,7 @@ def _overview(names: Sequence[str], runs: Sequence[Run]) -> str:
                     run.num_steps,
                     None if run.rate is None else f"{run.rate:,.0f}",
                     run.devices,
-                    (run.started or "")[:16].replace("T", " "),
+                    run.started_here or "",
                 )
             ),
         ]
@@ -189,7 +189,7 @@ def _metrics(
 
 def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> str:
     rows = [
-        [html.row_name(name), *(html.cell(value) for value in values)]
+        [html.row_name(name), *(html.cell(html.beginning(value)) for value in values)]
         for name, values in found.items()
     ]
     if not rows:

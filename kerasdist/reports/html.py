@@ -16,6 +16,8 @@ from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES, Series, plot
 
 # Marks a file as written by kerasdist, which may overwrite it.
 GENERATOR = '<meta name="generator" content="kerasdist">'
+# Of a longer setting, only the beginning is shown.
+MOST_SHOWN = 500
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -112,6 +114,22 @@ def facts(values: Mapping[str, Any]) -> str:
         for name, value in values.items()
     )
     return f'<dl class="facts">{"".join(each)}</dl>'
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """Settings and their values. Of a very long one, the beginning."""
+    return facts({name: beginning(value) for name, value in values.items()})
+
+
+def beginning(value: Any, most: int = MOST_SHOWN) -> Any:
+    """A value, or the beginning of a long one: what is learnt from texts holds thousands of words.
+
+    Example:
+        >>> beginning(8), beginning("abcdef", most=3)
+        (8, 'abc... (the rest is in config.json)')
+    """
+    text = str(value)
+    return value if len(text) <= most else f"{text[:most]}... (the rest is in config.json)"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:

@@ -21,9 +21,6 @@ _MOST_EPOCHS = 100
 _NO_NAMES = ("caller", "provider", "recipe")
 SYNTHETIC_NOTE = "Trained on synthetic data: the numbers say nothing about the real dataset."
 
-# Of a longer setting, only the beginning is shown.
-MOST_SHOWN = 500
-
 
 def render(run: Run) -> str:
     """The HTML of a run's page."""
@@ -183,16 +180,8 @@ def _configuration(run: Run) -> list[str]:
         shown |= own
         if own:
             heading = f"<h3>{escape(title.replace('_', ' '))}</h3>" if title else ""
-            parts.append(heading + html.facts({k: _shortened(v) for k, v in own.items()}))
+            parts.append(heading + html.settings(own))
     return parts
-
-
-def _shortened(value: Any) -> Any:
-    """What was learnt from texts holds thousands of words: config.json has them."""
-    text = str(value)
-    return (
-        value if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... (the rest is in config.json)"
-    )
 
 
 def _environment(run: Run) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one if the file is missing or broken."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

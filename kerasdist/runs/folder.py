@@ -122,10 +122,23 @@ class RunFolder:
         ownership.ensure(self.path)
         metrics_log.append(self.path, fields)
 
-    def rewind(self, step: int, epoch: int) -> None:
-        """Removes from metrics.jsonl what a resumed run will log again. Notes its new length."""
+    def rewind(self, step: int, epoch: int, *, is_done: bool = False) -> None:
+        """Removes from metrics.jsonl what a resumed run will log again. Notes its new length.
+
+        Unless the run `is_done`, how it ended before is forgotten: if it is killed now, it is
+        unfinished, and the same command continues it.
+        """
+        if not is_done:
+            # Before the length: with a result, a config.json that asks for no more is finished.
+            self._forget_result()
         self._note_length()
         metrics_log.rewind(self.path, step, epoch)
+
+    def _forget_result(self) -> None:
+        if (self.path / RESULT).exists():
+            ownership.ensure(self.path)
+            with _writing(self.path):
+                (self.path / RESULT).unlink(missing_ok=True)
 
     def _note_length(self) -> None:
         """Changes the epochs and steps in config.json, so that the run is continued to this end."""
@@ -246,7 +259,8 @@ def check_usable(path: str | os.PathLike[str], *, resume: bool) -> None:
             "Choose another name, delete the folder, or continue its run with `resume=True`."
         )
     with _writing(path):
-        if folder.exists() and any(folder.iterdir()):
+        # A start that was killed while it wrote config.json leaves its draft.
+        if folder.exists() and any(p.name != f".{CONFIG}.tmp" for p in folder.iterdir()):
             raise KerasdistError(
                 f"Received `run_dir={str(path)!r}`, which is not empty. Expected a new folder, or "
                 "the folder of a run to continue: kerasdist overwrites nothing else. Choose "

@@ -87,7 +87,7 @@ def read(run: Path, *, last_steps: int | None = None) -> list[Line]:
 def _parsed(text: bytes) -> Line | None:
     try:
         line = json.loads(text)
-    except ValueError:  # Half a line: the run was killed while it wrote it.
+    except (ValueError, RecursionError):  # Half a line: the run was killed while it wrote it.
         return None
     return line if isinstance(line, dict) and count(line.get("step")) is not None else None
 
@@ -147,13 +147,17 @@ def curve(lines: Sequence[Line], name: str) -> list[tuple[float, float | None]]:
 
 
 def count(value: Any) -> int | None:
-    """The value if it is a whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """The value if it is a whole number of at most 64 bits, else None."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and abs(value) < 2**63 else None
 
 
 def finite(value: Any) -> float | None:
     """The value as a float if it is a finite number, else None."""
-    return float(value) if _is_number(value) and math.isfinite(value) else None
+    try:
+        return float(value) if _is_number(value) and math.isfinite(value) else None
+    except OverflowError:  # A whole number of hundreds of digits, in a damaged file.
+        return None
 
 
 def _is_number(value: Any) -> bool:

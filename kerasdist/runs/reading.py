@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,17 @@ class Run:
         """When the run was last started, in ISO 8601."""
         time = self.environment.get("time")
         return time if isinstance(time, str) else None
+
+    @property
+    def started_here(self) -> str | None:
+        """The same to the minute, in this machine's time zone, as the lines of `fit` have it."""
+        if self.started is None:
+            return None
+        try:
+            time = datetime.fromisoformat(self.started).astimezone()
+        except (ValueError, OverflowError):  # The file may hold anything.
+            return self.started
+        return f"{time:%Y-%m-%d %H:%M}"
 
     @property
     def num_steps(self) -> int:

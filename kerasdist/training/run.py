@@ -49,7 +49,7 @@ class NoRun:
     def load(self) -> Checkpoint | None:
         return None
 
-    def rewind(self, step: int, epoch: int) -> None:
+    def rewind(self, step: int, epoch: int, *, is_done: bool = False) -> None:
         """Nothing was logged."""
 
     def log(self, **fields: Any) -> None:
@@ -119,9 +119,9 @@ class KeptRun:
         """The newest checkpoint that verifies."""
         return self._recovery.load()
 
-    def rewind(self, step: int, epoch: int) -> None:
-        """Removes from the log what will be logged again."""
-        self._folder.rewind(step, epoch)
+    def rewind(self, step: int, epoch: int, *, is_done: bool = False) -> None:
+        """Removes from the log what will be logged again, and how the run ended before."""
+        self._folder.rewind(step, epoch, is_done=is_done)
         self._best.rewind(epoch)
 
     def log(self, **fields: Any) -> None:

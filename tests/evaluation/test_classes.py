@@ -71,12 +71,30 @@ def test_scores_that_are_no_probabilities_are_not_called_so():
     assert best.is_probability
 
 
+def test_scores_that_add_up_to_1_by_chance_are_no_probabilities():
+    classes = Classes(NAMES)
+    chance = np.array([[0.2, 0.7, 0.1], [0.9, 0.8, 0.1]])
+    assert [best.is_probability for (best,) in likeliest(classes, chance, 1)] == [False, False]
+    unknown = np.array([[0.2, 0.7, 0.1], [np.nan, 0.8, 0.1]])
+    assert [best.is_probability for (best,) in likeliest(classes, unknown, 1)] == [True, False]
+
+
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_one_output_of_a_binary_crossentropy_is_the_second_class(from_logits):
     classes = meaning(keras.losses.BinaryCrossentropy(from_logits=from_logits), width=1)
     outputs = np.array([[2.0], [-800.0]]) if from_logits else np.array([[0.8], [0.0]])
     expected = 1 / (1 + np.exp(-2.0)) if from_logits else 0.8
     assert classes.scores(outputs) == pytest.approx(np.array([[1 - expected, expected], [1, 0]]))
+
+
+@pytest.mark.parametrize(
+    "loss", [keras.losses.BinaryCrossentropy(True), "binary_focal_crossentropy"]
+)
+def test_several_labels_per_example_are_no_classes(loss):
+    """A softmax over them would be a wrong probability, and their argmax a wrong label."""
+    labels = tf.TensorSpec((None, 3), "float32")
+    assert meaning(loss, targets=labels, names=NAMES) is None
+    assert meaning(loss, width=2, targets=tf.TensorSpec((None, 2)), names=NAMES[:2]) is None
 
 
 def test_values_are_no_classes():
@@ -96,6 +114,9 @@ def test_values_are_no_classes():
         (Classes(NAMES), np.array([[2], [0]]), [2, 0]),
         (Classes(NAMES, one_hot=True), np.eye(3)[[2, 0]], [2, 0]),
         (Classes(NAMES[:2], is_binary=True), np.array([[1.0], [0.0]]), [1, 0]),
+        (Classes(NAMES[:2], is_binary=True), np.array([0.9, 0.1, 0.5]), [1, 0, 0]),
+        (Classes(NAMES[:2], is_binary=True), np.array([True, False]), [1, 0]),
+        (Classes(NAMES[:2], is_binary=True), np.array([1.0, np.nan, -1.0, 2.0]), [1, -1, -1, -1]),
         (Classes(NAMES), np.eye(3)[[2, 0]], None),
         (Classes(NAMES, one_hot=True), np.eye(4)[[2, 0]], None),
         (Classes(NAMES), (np.array([1]), np.array([2])), None),

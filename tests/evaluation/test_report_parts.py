@@ -223,6 +223,29 @@ def test_the_training_batch_is_drawn_after_the_augmentation():
         assert (decoded(base64.b64decode(each["png"])) == image + 100).all()
 
 
+@pytest.mark.parametrize(
+    ("loss", "width", "kind"),
+    [
+        ("sparse_categorical_crossentropy", 2, "int64"),
+        ("categorical_crossentropy", 2, "one hot"),
+        ("binary_crossentropy", 1, "int64"),
+        ("binary_crossentropy", 1, "float32"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_two_classes_have_their_names_below_the_pictures(loss, width, kind, batch_size):
+    layers = [keras.layers.Flatten(), keras.layers.Dense(width, activation="sigmoid")]
+    model = keras.Sequential([keras.Input((4, 4, 1)), *layers])
+    model.compile("sgd", loss)
+    labels = np.array([0, 1, 1, 0, 1])
+    given = np.eye(2)[labels] if kind == "one hot" else labels.astype(kind)
+    data = (np.ones((5, 4, 4, 1), "uint8"), given)
+    named = Describing(CLASS_NAMES=("cat", "dog"))
+    found = training_batch.pictures_of(model, data, named, batch_size=batch_size, shuffle=False)
+    expected = ["cat", "dog", "dog", "cat", "dog"][:batch_size]
+    assert [each["label"] for each in found["pictures"]] == expected
+
+
 def test_a_batch_that_cannot_be_drawn_has_no_pictures():
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -269,6 +292,10 @@ def test_layers_have_shapes_where_they_are_known():
         (["loss", "a_loss", "b_loss", "val_loss", "val_a_loss"], "val_loss"),
         (["loss", "a_loss", "val_a_loss", "val_b_mae"], "val_b_mae"),
         (["a_loss"], "a_loss"),
+        (["val_loss", "val_speed_mae", "val_acceleration_mae", "val_layer2_mae"], "val_speed_mae"),
+        (["val_loss", "val_mae", "val_acc_1"], "val_acc_1"),
+        (["val_loss", "val_mae", "val_binary_accuracy"], "val_binary_accuracy"),
+        (["val_loss", "val_mae", "val_prauc_2"], "val_prauc_2"),
     ],
 )
 def test_the_headline_is_what_people_look_at(names, expected):

@@ -46,6 +46,14 @@ def test_the_noise_of_small_batches_has_slopes_that_mean_nothing():
         assert 0.002 < found < 0.2
 
 
+def test_batches_that_differ_much_and_begin_with_easy_ones_have_no_suggestion():
+    losses = np.where(np.arange(100) < 12, 1.0, 2.0)
+    losses[6] = 0.7
+    found, reason = suggest(RATES, losses)
+    assert found is None
+    assert "fell at no rate" in reason
+
+
 def test_near_the_lowest_loss_a_third_of_its_rate_is_suggested():
     losses = np.where(RATES < 0.1, 2.0 - np.minimum(RATES, 0.1) * 15, 5.0)
     found, reason = suggest(RATES, losses)

@@ -1,7 +1,9 @@
 """`kerasdist export`: files for other programs, which compute what the model does."""
 
+import contextlib
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import tensorflow as tf
 
 import kerasdist
 from kerasdist.cli import main
-from kerasdist.errors import RunFailedError
+from kerasdist.errors import KerasdistError, RunFailedError
 from kerasdist.model_files import export_target, formats
 from kerasdist.model_files.formats import keras_file, litert, onnx_file, saved_model
 from kerasdist.runs.checkpoints import Store
@@ -510,3 +512,37 @@ def test_onnx_has_the_exact_gelu_and_names_what_it_cannot_hold(tmp_path):
     served = served_of(Odd(), x=((1, 2), "float32"))
     with pytest.raises(kerasdist.KerasdistError, match=r"ONNX cannot represent.*Lgamma"):
         onnx_file.write(served, tmp_path / "odd.onnx")
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("format", ["keras", "saved_model"])
+@pytest.mark.parametrize("moment", range(4))
+def test_after_a_kill_the_same_export_works(tmp_path, monkeypatch, format, moment):
+    def export(text, most_moves=99):
+        moves = iter(range(99))
+
+        def replace(source, target, real=os.replace):
+            if next(moves) >= most_moves:
+                raise Killed
+            real(source, target)
+
+        found = export_target.target(tmp_path, format, None)
+        with found.draft() as draft, monkeypatch.context() as patch:
+            if format == "saved_model":
+                draft.mkdir()
+            (draft / "model" if draft.is_dir() else draft).write_text(text)
+            patch.setattr(os, "replace", replace)
+            found.place(draft, {"format": format})
+        return found.path
+
+    export("one")
+    with contextlib.suppress(Killed):
+        export("two", most_moves=moment)
+    path = export("three")
+    assert (path / "model" if path.is_dir() else path).read_text() == "three"
+    (path / "model" if path.is_dir() else path).write_text("somebody's own")
+    with pytest.raises(KerasdistError, match="it exists"):
+        export("four")

@@ -11,6 +11,7 @@ import pytest
 
 import kerasdist
 from kerasdist import KerasdistError
+from kerasdist.runs import catalog
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.trained_model import save_model, weights_sha256
 
@@ -88,6 +89,12 @@ def test_a_used_folder_and_a_file_are_refused(tmp_path):
         RunFolder(tmp_path / "file/run", {})
 
 
+def test_a_start_that_was_killed_before_it_had_a_configuration_can_be_repeated(tmp_path):
+    (tmp_path / ".config.json.tmp").write_text('{"keras')
+    RunFolder(tmp_path, {"kerasdist": "0.1.0"}, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o500)
@@ -118,6 +125,16 @@ def test_stop_says_why_and_how_far(tmp_path):
         "dataset": "synthetic",
     }
     assert json.loads((folder.path / "metrics.jsonl").read_text())["loss"] is None
+
+
+@pytest.mark.parametrize("status", ["finished", "failed", "interrupted"])
+def test_a_run_that_continues_forgets_how_it_ended(status, tmp_path):
+    folder = RunFolder(tmp_path / "run", {"kerasdist": "0.1.0"})
+    (folder.path / "result.json").write_text(json.dumps({"status": status}))
+    folder.rewind(10, 1, is_done=True)
+    assert catalog.status(folder.path) == status
+    folder.rewind(10, 1)
+    assert catalog.status(folder.path) == "unfinished"
 
 
 class Opaque(keras.Model):

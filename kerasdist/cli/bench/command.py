@@ -173,7 +173,7 @@ def measure_round(worker: Worker) -> None:
 
 def show(result: Bench) -> None:
     """Prints two tables, and what they mean."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     limit = " (at most 1: the same cores)" if result.shares_cores else " (1 is perfect)"
     rounds = len(result.strong[0].rates)
     speed, step = Table(), Table()

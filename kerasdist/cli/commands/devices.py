@@ -30,7 +30,7 @@ def devices(options: dict[str, Any]) -> int:
     for device in found:
         is_taken = "yes" if device.used_by_auto else ""
         table.add_row(device.name, device.description, _memory(device), is_taken)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     cpus = sum(device.kind == "CPU" for device in found)
     say(f"logical CPUs: {cpus}; `--devices cpu:4` splits this processor into four")
     print(f"{_VISIBLE}: {os.environ.get(_VISIBLE, 'not set')}")

@@ -107,7 +107,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 def print_counts(counts: Counts) -> None:
     """Prints tables on a terminal, plain lines elsewhere."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # Names may hold brackets and colons.
     for kind, rows in (("class", counts.by_class()), *counts.groups.items()):
         if console.is_terminal:
             _print_table(console, kind, rows)

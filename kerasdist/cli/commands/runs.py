@@ -24,6 +24,8 @@ _LEAST_NEEDED = ("examples/s", "name", "steps", "epochs", "started")
 _GAP = 2
 # Behind a run on synthetic data.
 _MARK = " (synthetic)"
+# Characters of a setting that differs. --json prints all.
+_MOST_OF_A_SETTING = 100
 _DEFAULT_PAGE = "comparison.html"
 OPTIONS = {
     "html": Option(
@@ -180,7 +182,7 @@ def _row(run: Run) -> list[str]:
         html.text_of(run.num_steps),
         " ".join(f"{name}={html.text_of(value)}" for name, value in values.items()) or "–",
         "–" if run.rate is None else f"{run.rate:,.0f}",
-        (run.started or "–")[:16].replace("T", " "),
+        run.started_here or "–",
     ]
 
 
@@ -207,7 +209,10 @@ def _print_comparison(found: Sequence[Run]) -> None:
     if not differing:
         print("no setting differs")
         return
-    rows = [[name, *(html.text_of(v) for v in values)] for name, values in differing.items()]
+    rows = [
+        [name, *(html.text_of(html.beginning(value, _MOST_OF_A_SETTING)) for value in values)]
+        for name, values in differing.items()
+    ]
     _print(("setting that differs", *names), rows)
 
 

@@ -122,7 +122,7 @@ def _print_verified(
         if run["deterministic"]:
             cells.append(row["weights_sha256"][:16])
         table.add_row(*cells, "yes" if row["agrees"] else "NO")
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     if not run["deterministic"]:
         say(
             f"allowed: {VERIFY_TOLERANCE:g} of the largest weight, or of the largest metric (at "

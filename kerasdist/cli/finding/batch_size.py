@@ -232,7 +232,7 @@ def _show(found: BatchSizes, trials: Trials, line: str) -> None:
         else:
             cells += ["", "", "", trial.note]
         table.add_row(*cells)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     what = "the fullest GPU" if trials.about["is_gpu"] else "the process"
     text = [
         f"largest  {found.largest:,}: larger ones were not used, because {found.ended}",

@@ -38,7 +38,7 @@ def tune(options: TuneOptions) -> int:
     study = Study(
         folder,
         options.identity(),
-        monitor=options.monitor or "val_loss",
+        monitor=options.monitor,
         prune=run["prune"],
         seed=options.seed,
     )
@@ -198,7 +198,7 @@ class _Shown:
             cells = [str(row.number), decimal(row.value or 0.0), str(row.epochs)]
             cells += [as_text(row.settings.get(name)) for name in names]
             table.add_row(*cells, row.outcome)
-        Console().print(table)
+        Console(markup=False, emoji=False).print(table)
 
 
 def as_text(value: Any) -> str:

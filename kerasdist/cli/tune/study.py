@@ -22,10 +22,13 @@ from kerasdist.errors import KerasdistError
 from kerasdist.runs.atomic import write_json
 from kerasdist.runs.catalog import read_object
 from kerasdist.runs.lock import RunLock, RunLockedError
+from kerasdist.runs.metrics_log import best_epoch
 from kerasdist.runs.results.direction import is_higher_better, of_run
 
 FOLDER = Path("tune")
 _STUDY, _JOURNAL, _LOCK = "study.json", "study.journal", "study.lock"
+# What counts if no metric is chosen, as far as nothing is known of the data.
+_LOSS = "val_loss"
 # Trials before the sampler learns from the others, and before the median counts.
 _RANDOM_TRIALS = 8
 _FEWEST_TO_COMPARE = 4
@@ -86,9 +89,15 @@ class Study:
     """The study in a folder. Several threads and processes may use it at the same time."""
 
     def __init__(
-        self, folder: Path, identity: dict[str, Any], *, monitor: str, prune: str, seed: int
+        self,
+        folder: Path,
+        identity: dict[str, Any],
+        *,
+        monitor: str | None,
+        prune: str,
+        seed: int,
     ):
-        self.folder, self.monitor = folder, monitor
+        self.folder, self._monitor = folder, monitor
         self._known: dict[str, bool] = {}
         self._optuna = package = optuna()
         _check_same(folder, identity)
@@ -103,9 +112,18 @@ class Study:
                 storage=self._storage,
                 sampler=_sampler(package, seed),
                 pruner=_pruner(package, prune),
-                direction="maximize" if is_higher_better(monitor) else "minimize",
+                direction="maximize" if is_higher_better(monitor or _LOSS) else "minimize",
                 load_if_exists=True,
             )
+
+    @property
+    def monitor(self) -> str:
+        """The chosen metric; else the validation loss, or the training loss without validation."""
+        if self._monitor is None:
+            runs = (self.run_of(trial.number) for trial in self.trials())
+            found = (best_epoch(run) for run in runs)
+            self._monitor = next((best[0] for best in found if best is not None), None)
+        return self._monitor or _LOSS
 
     @property
     def is_higher_better(self) -> bool:

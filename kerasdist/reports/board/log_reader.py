@@ -118,7 +118,9 @@ class LogReader:
             if curve is None:
                 curve = self._curves[kind, name] = Curve()
             curve.add(step, number)
-            if kind == EPOCH and name not in NOT_METRICS and number is not None:
+            # As in `metrics_log.best`: in an epoch whose loss is not finite, nothing was trained.
+            can_be_best = kind == EPOCH and line.get("loss", 0.0) is not None
+            if can_be_best and name not in NOT_METRICS and number is not None:
                 best = self._best.get(name)
                 sign = 1 if direction.is_higher_better(name, self._known) else -1
                 if best is None or sign * number > sign * best[0]:
@@ -168,12 +170,12 @@ def _parsed(texts: Iterable[bytes]) -> list[Line]:
         found = json.loads(b"[" + b",".join(texts) + b"]")
         if len(found) != len(texts):  # A line with a comma in it: not one of ours.
             raise ValueError
-    except ValueError:
+    except (ValueError, RecursionError):
         found = []
         for text in texts:
             try:
                 found.append(json.loads(text))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
     return [
         line for line in found if isinstance(line, dict) and count(line.get("step")) is not None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from urllib.parse import urlencode
 
 from kerasdist.reports import comparison, html, metric_plots, page
 from kerasdist.reports.board import run_table
-from kerasdist.reports.board.run_table import badge, progress
+from kerasdist.reports.board.run_table import badge, progress, query_of
 from kerasdist.reports.board.watched_runs import Watched, WatchedRuns
 
 Query = Mapping[str, Sequence[str]]
@@ -122,7 +121,7 @@ def one_run(runs: WatchedRuns, query: Query) -> Page:
     if watched is None:
         return missing("This run is not in the folder, or not any more.")
     run, log = watched.run, watched.log
-    link = urlencode({"run": watched.name})
+    link = query_of(run=watched.name)
     report = f'<a class="button" href="/report?{link}">Report</a>' if watched.has_report else ""
     head = (
         f"<header><h1>{escape(watched.name)}</h1>{badge(run)}{comparison.made_up(run)}"
@@ -140,7 +139,7 @@ def one_run(runs: WatchedRuns, query: Query) -> Page:
         "speed": html.section(
             "Learning rate and throughput", html.grid(metric_plots.of_speed(log))
         ),
-        "settings": html.section("Settings", html.facts(comparison.settings_of(run))),
+        "settings": html.section("Settings", html.settings(comparison.settings_of(run))),
     }
     above = '<nav><a href="/">All runs</a></nav>'
     return Page(f"{watched.name}: kerasdist board", parts, above)

@@ -32,6 +32,11 @@ _COLUMNS = (
 )
 
 
+def query_of(**fields: str | int) -> str:
+    """The part of an address after its `?`. A folder's name need not be UTF-8."""
+    return urlencode(fields, errors="surrogateescape")
+
+
 def status_name(status: str) -> str:
     """A status as the board says it: a run whose process was killed is stopped."""
     return _STATUS_NAMES.get(status, status)
@@ -69,7 +74,7 @@ def table(runs: Sequence[Watched], *, sort: str, words: str, shows_all: bool) ->
     rows = "".join(_row(each) for each in shown)
     rest = ""
     if len(shown) < len(ordered):
-        query = urlencode({"sort": sort, "q": words, "all": 1})
+        query = query_of(sort=sort, q=words, all=1)
         rest = f'<p><a href="/?{escape(query)}">Show all {len(ordered):,} runs</a></p>'
     return (
         f'{note}<form method="get" action="/compare" id="choice"><div class="scroll">'
@@ -110,18 +115,18 @@ def _rank(watched: Watched) -> tuple[bool, bool, str, float]:
 def _head(title: str, key: str, kind: str, sort: str, words: str) -> str:
     if not key:
         return f'<th class="{kind}">{escape(title)}</th>'
-    query = urlencode({"sort": key, **({"q": words} if words else {})})
+    query = query_of(sort=key, **({"q": words} if words else {}))
     mark = ' aria-current="true"' * (sort == key)
     return f'<th class="{kind}"><a href="/?{escape(query)}"{mark}>{escape(title)}</a></th>'
 
 
 def _row(watched: Watched) -> str:
     run = watched.run
-    link = escape(urlencode({"run": watched.name}))
+    link = escape(query_of(run=watched.name))
     name = escape(watched.name)
     report = f'· <a href="/report?{link}">report</a>' if watched.has_report else ""
     rate = "–" if run.rate is None else f"{run.rate:,.0f}"
-    started = (run.started or "–")[:16].replace("T", " ")
+    started = run.started_here or "–"
     devices = ", ".join(run.devices[:2]) or "–"
     if len(run.devices) > 2:
         devices += f" and {len(run.devices) - 2} more"

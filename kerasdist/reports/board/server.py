@@ -110,7 +110,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         try:
             address = urlsplit(self.path)
-            query = parse_qs(address.query, errors="replace", max_num_fields=1000)
+            # A folder's name need not be UTF-8.
+            query = parse_qs(address.query, errors="surrogateescape", max_num_fields=1000)
         except ValueError:
             self._send_page(pages.missing("This address cannot be read."))
             return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 VALIDATION = "val_"
-# Parts of names, the most telling first. Others follow in the order in which they were logged.
-_TELLING = ("acc", "auc", "f1", "r2")
+# Words of names, the most telling first. Others follow in the order in which they were logged.
+# Whole words: `acceleration_mae` is no accuracy.
+_ACCURACY = re.compile(r"(acc|[a-z]*accuracy)\d*")
+_TELLING = (_ACCURACY, *map(re.compile, (r"[a-z]*auc\d*", r"f1(score)?", r"r2(score)?")))
 # "top_k_categorical_accuracy" is nearly always the second question.
 _SECONDARY = ("top_",)
 _ABBREVIATIONS = {"auc", "f1", "iou", "mae", "mape", "mse", "r2", "rmse"}
@@ -30,10 +33,14 @@ def headline(names: Iterable[str]) -> str | None:
     metrics = [name for name in candidates if not is_loss(name)]
     for part in _TELLING:
         for name in metrics:
-            if part in name and not any(word in name for word in _SECONDARY):
+            if _has(name, part) and not any(word in name for word in _SECONDARY):
                 return name
     total = next((n for n in candidates if n.removeprefix(VALIDATION) == "loss"), None)
     return next(iter([*metrics, *([total] if total else candidates)]), None)
+
+
+def _has(name: str, word: re.Pattern[str]) -> bool:
+    return any(map(word.fullmatch, re.split(r"[^a-z0-9]+", name.lower())))
 
 
 def is_loss(name: str) -> bool:
@@ -62,5 +69,10 @@ def in_words(name: str) -> str:
 
 
 def is_share(name: str) -> bool:
-    """Whether a metric is a share that people read in percent."""
-    return "acc" in name
+    """Whether a metric is a share that people read in percent.
+
+    Example:
+        >>> is_share("val_top5_acc_1"), is_share("acceleration_mae")
+        (True, False)
+    """
+    return _has(name, _ACCURACY) and not is_loss(name)

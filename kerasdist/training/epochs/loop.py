@@ -261,9 +261,10 @@ class Loop:
         self._run.best_value = saved.meta["best"]
         self._feed.open(saved.meta["pass"], saved.meta["position"])
         self._hooks.rewind_logs(self.at.epoch)
-        self._run.rewind(self.at.step, self.at.epoch)
+        done = self._plan.told_if_done(self.at)
+        self._run.rewind(self.at.step, self.at.epoch, is_done=done is not None)
         self._watch.rewind(self.at.step, epoch_ended=self.at.in_epoch == 0)
-        told = self._plan.told_if_done(self.at) or f"continuing after step {self.at.step}"
+        told = done or f"continuing after step {self.at.step}"
         self._watch.reporter.say(f"{told} ({saved.path.name})")
         self._watch.reporter.event("resume", step=self.at.step)
 

@@ -190,6 +190,15 @@ def test_the_title_of_a_narrow_matrix_stays_in_one_line(capsys, monkeypatch):
     assert "confusion (rows: the label, columns: the answer)" in map(str.strip, lines)
 
 
+def test_class_names_with_brackets_and_colons_are_shown_as_they_are(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    names = ("[old] cat", "[/b]", ":dog:")
+    print_counts(confusion.Counts(names, np.eye(3, dtype=int), {}))
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert [text.count(name) for name in names] == [3, 3, 3]  # Both tables and a column's title.
+
+
 def test_which_chooses_the_model(command, run, alone, tmp_path):
     assert command("evaluate", run, "--json", "--which", "last").objects == [alone]
     unfinished = tmp_path / "unfinished"

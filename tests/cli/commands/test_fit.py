@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import start
+from tests.cli.test_run_callbacks import KILLER
 from tests.conftest import Outcome
 
 
@@ -111,6 +112,19 @@ def test_a_run_knows_its_new_length(command, tiny):
     assert config == before
     done = command("fit", "mine", "--run-dir", "mine")
     assert done.out.startswith("run mine is finished")
+
+
+def test_a_longer_run_that_is_killed_is_continued_by_the_same_command(command, tiny, tmp_path):
+    command("fit", "tiny", "--epochs", 1, "--run-dir", "mine")
+    (tiny / "callbacks.py").write_text(KILLER)
+    longer = ("fit", "tiny", "--epochs", 3, "--run-dir", "mine", "--save-every", "epoch")
+    with start(*longer, cwd=tmp_path) as process:
+        assert process.wait(timeout=60) == -signal.SIGKILL
+    assert command("runs", ".", "--json").objects[0]["status"] == "unfinished"
+    done = command(*longer)
+    assert "continuing after step" in done.out
+    result = json.loads(Path("mine/result.json").read_text())
+    assert (result["status"], result["epochs"]) == ("finished", 3)
 
 
 def test_an_unfinished_run_with_other_settings_is_named(command, tiny):

@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -357,3 +358,40 @@ def test_a_run_on_own_data_has_the_name_of_the_data(command, tmp_path):
     done = command("runs", tmp_path / "runs")
     assert "photos" in done.lines[1].split()[2:]
     assert "template:image" not in done.out
+
+
+def test_names_that_the_terminal_cannot_show_are_no_error(tmp_path):
+    run_folders.finished(tmp_path / "runs/猫/0001")
+    variables = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-m", "kerasdist", "runs", tmp_path / "runs"]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u732b/0001" in done.stdout
+
+
+def test_a_start_is_shown_in_the_time_zone_of_this_machine(command, runs, monkeypatch):
+    """As the lines of `fit` are. --json has the zone with it."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert "2026-11-16 13:30" in command("runs", runs).out  # 08:00 UTC
+        assert command("runs", runs, "--json").objects[0]["started"] == at(8)["time"]
+        assert "2026-11-16 13:30" in comparison.render([reading.read(runs / "b/0001")])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    odd = run_folders.write(runs / "odd", environment={"time": "yesterday"})
+    assert reading.read(odd).started_here == "yesterday"
+
+
+def test_of_a_very_long_setting_the_beginning_is_shown(command, tmp_path):
+    """What is learnt from texts holds thousands of words."""
+    words = [[f"word{i + first}" for i in range(20_000)] for first in (0, 1)]
+    for name, own in zip("ab", words, strict=True):
+        run_folders.finished(tmp_path / name, settings={"schema": {"words": own}})
+    found = command("runs", "a", "b")
+    assert "word0" in found.out
+    assert "(the rest is in config.json)" in found.out
+    assert len(found.out) < 5000
+    assert len(comparison.render([reading.read(tmp_path / name) for name in "ab"])) < 50_000
+    assert command("runs", "a", "b", "--json").objects[1]["settings"]["schema"]["words"] == words[1]

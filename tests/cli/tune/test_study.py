@@ -8,6 +8,7 @@ from kerasdist.cli.tune import study as studies
 from kerasdist.cli.tune.space import Choice, Range, Space
 from kerasdist.cli.tune.study import PRUNED_AT, Study
 from kerasdist.errors import KerasdistError
+from tests import run_folders
 
 pytest.importorskip("optuna")
 SPACE = Space({"rate": Range(1e-4, 1.0, is_log=True), "kind": Choice(("a", "b", "c"))})
@@ -118,6 +119,17 @@ def test_a_metric_whose_name_says_nothing_says_itself_that_higher_is_better(tmp_
             study.finish(trial, "finished", value)
     assert study.is_higher_better
     assert made(tmp_path / "study", monitor="val_quality").is_higher_better
+
+
+@pytest.mark.parametrize("has_validation", [True, False])
+def test_without_a_validation_the_training_loss_is_called_so(tmp_path, has_validation):
+    study = made(tmp_path / "study", monitor=None)
+    assert study.monitor == "val_loss"  # Nobody knows yet.
+    with study.next(99, SPACE) as (trial, _):
+        logged = run_folders.lines(2, validation=has_validation)
+        run_folders.write(study.run_of(trial.number), logged=logged)
+        study.finish(trial, "finished", 0.1)
+    assert study.monitor == ("val_loss" if has_validation else "loss")
 
 
 @pytest.mark.parametrize("outcome", ["diverged", "out of memory", "failed: for a reason"])

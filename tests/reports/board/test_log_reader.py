@@ -70,7 +70,21 @@ def test_half_a_line_waits_for_its_other_half(tmp_path):
     assert [x for x, _ in read_all(log).by_step("loss")[0]] == [1, 2]
 
 
-@pytest.mark.parametrize("broken", ["{", "[1]", '{"kind": "step"}', '"x"', "[", "1, 2", "\0\0"])
+def test_an_epoch_that_trained_nothing_is_not_the_best(tmp_path):
+    """As `metrics_log.best` says it: every step of the second epoch was skipped."""
+    values = zip((0.5, None, 0.4), (0.4, 0.3, 0.5), strict=True)
+    lines = [
+        {"kind": "epoch", "step": i, "epoch": i, "loss": loss, "val_loss": val_loss}
+        for i, (loss, val_loss) in enumerate(values, start=1)
+    ]
+    write(tmp_path / "run", lines)
+    log = read_all(LogReader(tmp_path / "run"))
+    assert metrics_log.best(log.epochs, "val_loss") == metrics_log.best(lines, "val_loss")
+
+
+@pytest.mark.parametrize(
+    "broken", ["{", "[1]", '{"kind": "step"}', '"x"', "[", "1, 2", "\0\0", "[" * 10**5]
+)
 def test_broken_lines_are_left_out(tmp_path, broken):
     good = [json.dumps(line) for line in run_folders.lines(2)]
     (tmp_path / "metrics.jsonl").write_text("\n".join([good[0], broken, *good[1:], broken, ""]))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -310,6 +311,37 @@ def test_files_with_other_things_in_them_are_no_error(served, tmp_path, value):
             for page in ("", "run", "compare"):
                 assert served.of(page, "a").status == 200, (name, key)
         (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_a_folder_whose_name_is_not_utf_8_hides_no_other_run(served, tmp_path):
+    (tmp_path / "runs").mkdir()
+    odd = os.fsdecode(os.fsencode(tmp_path / "runs") + b"/caf\xe9")
+    try:
+        os.mkdir(odd)
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    for folder in (odd, tmp_path / "runs/plain"):
+        run_folders.finished(Path(folder) / "0001")
+    answer = served.get("/")
+    assert answer.status == 200
+    assert names(answer.text) == ["plain/0001", "caf?/0001"]
+    page = served.get("/run?run=caf%E9/0001")
+    assert page.status == 200
+    assert "/report?run=caf%E9%2F0001" not in page.text  # It has none.
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 10**5, f'{{"kind": "epoch", "step": 2, "epoch": 1, "loss": 1{"0" * 400}}}'],
+)
+@pytest.mark.parametrize("file", ["metrics.jsonl", "result.json", "environment.json"])
+def test_a_damaged_file_hides_no_other_run(served, tmp_path, file, content):
+    good, bad = (run_folders.finished(tmp_path / f"runs/{n}") for n in ("good", "bad"))
+    (bad / file).write_text(content)
+    assert sorted(names(served.get("/").text)) == ["bad", "good"]
+    for page in (served.of("run", bad.name), served.of("compare", good.name, bad.name)):
+        assert page.status == 200
+    report.render(reading.read(bad))
 
 
 def test_hundreds_of_runs_are_listed_quickly(served, tmp_path):
