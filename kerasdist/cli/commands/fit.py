@@ -29,7 +29,7 @@ from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
 from kerasdist.training.epochs.plan import Plan
-from kerasdist.training.epochs.signals import AFTER_END, Terminated
+from kerasdist.training.epochs.signals import AFTER_END, LostReaderError, Terminated, title
 from kerasdist.training.options import (
     DataSource,
     ModelSource,
@@ -279,6 +279,10 @@ def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
     """Writes into result.json why a run ended early; removes the folder if it never began."""
     try:
         yield
+    except (KeyboardInterrupt, Terminated, LostReaderError) as error:
+        if not isinstance(error, AFTER_END):
+            _stop(folder, "interrupted", title(error))
+        raise
     except DivergedError as error:
         _stop(folder, "diverged", str(error))
         raise
@@ -292,10 +296,6 @@ def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
         raise
     except Exception as error:
         _stop(folder, "failed", f"{type(error).__name__}: {error}")
-        raise
-    except (KeyboardInterrupt, Terminated) as error:
-        if not isinstance(error, AFTER_END):
-            _stop(folder, "interrupted", "SIGTERM" if isinstance(error, Terminated) else "Ctrl-C")
         raise
 
 

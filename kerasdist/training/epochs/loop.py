@@ -47,6 +47,7 @@ class Loop:
         self._ran_out = self._has_told_end = False
         self._last_loss: float | None = None  # Of the step that a `TerminateOnNaN` ended with.
         self.signals = Interrupts()
+        watch.reporter.on_lost_reader = self.signals.lose_reader
         self.at = Position()
 
     @property

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: the training saves and stops after the current call."""
+"""SIGTERM, Ctrl-C and a closed output: the training saves and stops after the current call."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ class Terminated(SystemExit):
         super().__init__(128 + signal.SIGTERM)
 
 
+class LostReaderError(BrokenPipeError):
+    """Nobody reads what the run prints any more, as after `| head`. It is saved."""
+
+    def __init__(self) -> None:
+        super().__init__("the reader of its output was closed")
+
+
 class TerminatedAfterEnd(Terminated):
     """SIGTERM came when the training had ended: its result is that of a finished run."""
 
@@ -25,7 +32,11 @@ class InterruptedAfterEnd(KeyboardInterrupt):
     """Ctrl-C came when the training had ended: its result is that of a finished run."""
 
 
-AFTER_END = (TerminatedAfterEnd, InterruptedAfterEnd)
+class LostReaderAfterEndError(LostReaderError):
+    """The output was closed when the training had ended: its result is that of a finished run."""
+
+
+AFTER_END = (TerminatedAfterEnd, InterruptedAfterEnd, LostReaderAfterEndError)
 
 
 class Interrupts:
@@ -47,8 +58,12 @@ class Interrupts:
         finally:
             self._put_back()
 
+    def lose_reader(self) -> None:
+        """Stops as a signal does. Ctrl-C also ends the `tee` that reads the output of a run."""
+        self.received = self.received or signal.SIGPIPE
+
     def _note(self, number: int, frame: object) -> None:
-        if self.received is not None:
+        if self.received not in (None, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.received = number
@@ -65,6 +80,8 @@ def raise_for(number: int) -> None:
         raise KeyboardInterrupt
     if number == signal.SIGTERM:
         raise Terminated
+    if number == signal.SIGPIPE:
+        raise LostReaderError
 
 
 def raise_after_end(number: int) -> None:
@@ -73,3 +90,10 @@ def raise_after_end(number: int) -> None:
         raise InterruptedAfterEnd
     if number == signal.SIGTERM:
         raise TerminatedAfterEnd
+    if number == signal.SIGPIPE:
+        raise LostReaderAfterEndError
+
+
+def title(error: BaseException) -> str:
+    """What stopped a run, in words."""
+    return "SIGTERM" if isinstance(error, Terminated) else str(error) or "Ctrl-C"

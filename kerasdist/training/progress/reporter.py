@@ -52,6 +52,9 @@ class Reporter:
         self._next_step_line = -math.inf
         self._display: Any = None
         self._phase: Phase | None = None
+        # Called once if nobody reads the output any more. Without it, to print is an error then.
+        self.on_lost_reader: Callable[[], None] | None = None
+        self._has_reader = True
         # Of the facts said so far: those that follow are aligned with them.
         self.title_width = 0
 
@@ -62,9 +65,15 @@ class Reporter:
     def _print(self, text: str, kind: str = "") -> None:
         if self._display is not None:
             self._display.print(text, kind)
-        else:
-            # Looked up at each call, because notebooks and tests replace sys.stdout.
-            print(text, file=self._stream or sys.stdout, flush=True)
+        elif self._has_reader:
+            try:
+                # Looked up at each call, because notebooks and tests replace sys.stdout.
+                print(text, file=self._stream or sys.stdout, flush=True)
+            except BrokenPipeError:
+                if self.on_lost_reader is None:
+                    raise
+                self._has_reader = False
+                self.on_lost_reader()
 
     def _stamp(self) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", self._now())

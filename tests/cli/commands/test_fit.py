@@ -298,3 +298,27 @@ def test_a_required_argument_that_is_missing_exits_with_2(command, bare):
     done = command("fit", *files, "--data.data-pattern", "x")
     assert done.code == 2
     assert "`--batch-size` is missing" in done.err
+
+
+def test_a_run_is_saved_when_its_reader_leaves(command, tmp_path, tiny):
+    """`fit | head`, or `fit | tee log` after Ctrl-C, which ends `tee`, too."""
+    options = ("fit", "tiny", "--epochs", 400, "--log-every", 1, "--run-dir", "run")
+    with start(*options, cwd=tmp_path) as process:
+        for line in process.stdout:
+            if "step 3," in line:
+                break
+        process.stdout.close()
+        told = process.stderr.read()
+    assert process.returncode == 1
+    assert told.splitlines()[-1] == (
+        "kerasdist: stopped, because the reader of its output was closed"
+    )
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert (result["status"], result["error"]) == (
+        "interrupted",
+        "the reader of its output was closed",
+    )
+    assert 3 <= result["steps"] < 2000
+    log = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    done = command(*options[:3], 1 + log[-1]["step"] // 5, *options[4:])
+    assert f"continuing after step {result['steps']}" in done.out
