@@ -76,14 +76,17 @@ def inspect(
         )
     _refuse_own_metrics(model, traced.forward)
     check_targets(model, example.y, traced.outputs)
+    # Along the last axis of an output with a single axis are the examples.
+    ranks = [output.shape.rank for output in tf.nest.flatten(traced.outputs)]
+    rows = {"has_rows_of_numbers": all(rank is None or rank > 1 for rank in ranks)}
     gather = pure.overrides(model, "compute_metrics") or not all(
-        pure.adds_up(m) for m in pure.compiled_metrics(model)
+        pure.adds_up(m, **rows) for m in pure.compiled_metrics(model)
     )
     return Findings(
         num_denominators=len(traced.shard.local_denominators),
         num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
-        has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
+        has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model, **rows),
         has_own_calls=pure.has_own_calls(model),
         synchronizes=traced.shard.asks_replicas,
         labels=tuple(_labels(model, traced.outputs)),

@@ -162,6 +162,15 @@ def masked():
     return model
 
 
+def one_axis(loss, **options):
+    """Its outputs have no second axis, so Keras reduces the axis of the examples."""
+    inputs = keras.Input((5,))
+    hidden = LAYERS.Dense(6, activation="tanh")(inputs)
+    model = keras.Model(inputs, OPS.sigmoid(OPS.sum(hidden, axis=-1)))
+    model.compile("sgd", loss, jit_compile=False, **options)
+    return model
+
+
 TOKENS = RANDOM.integers(0, 4, size=(50, 6))
 TARGETS = RANDOM.normal(size=(50, 6, 3))
 WEIGHTS = np.linspace(0, 1, 50)
@@ -177,6 +186,8 @@ CASES = {
     "circle": (lambda: compiled(Network, keras.losses.Circle()), (X, CLASSES)),
     "two outputs": (two_outputs, (X, {"a": Y, "b": Y[:, ::-1]})),
     "masked": (masked, (TOKENS, TARGETS)),
+    "cosine of one axis": (lambda: one_axis("cosine_similarity", metrics=["mae"]), (X, Y[:, 0])),
+    "divergence of one axis": (lambda: one_axis("kl_divergence"), (X, Y[:, 0])),
 }
 
 

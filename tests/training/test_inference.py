@@ -119,6 +119,36 @@ def test_every_metric_of_keras_adds_up_over_replicas():
         np.testing.assert_allclose(three[name], value, rtol=2e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_keras_own_metrics_over_the_whole_batch_get_it(replicas):
+    """Along the axis of the examples, or by a function that compares all of them."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="sigmoid")])
+    along = [keras.metrics.CosineSimilarity(axis=0), keras.metrics.PearsonCorrelation(axis=0)]
+    model.compile("sgd", "mse", metrics=[*along, keras.losses.dice, keras.losses.Tversky()])
+    targets = RANDOM.uniform(size=(40, 3)).astype("float32")
+    expected = model.evaluate(X[:40], targets, batch_size=8, verbose=0, return_dict=True)
+    found = kerasdist.evaluate(
+        model, (X[:40], targets), batch_size=8, devices=replicas, shards=replicas * 2
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_metrics_of_outputs_with_one_axis_are_keras_own(replicas):
+    """The last axis, along which Keras's metrics reduce, has the examples."""
+    inputs = keras.Input((4,))
+    outputs = keras.ops.sum(keras.layers.Dense(3)(inputs), axis=-1)
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse", metrics=["mae", "cosine_similarity", "kl_divergence"])
+    expected = model.evaluate(X, Y[:, 0], batch_size=8, verbose=0, return_dict=True)
+    found = kerasdist.evaluate(
+        model, (X, Y[:, 0]), batch_size=8, devices=replicas, shards=replicas * 2
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
 def test_a_tracker_updated_in_the_loss_counts_once_a_batch():
     class Tracking(keras.Model):
         def __init__(self):
