@@ -31,6 +31,8 @@ class Findings:
     num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
+    # Whether a loss multiplies one number for its batch by the weights of all examples.
+    weighs_scalars: bool = False
     # Whether a forward pass runs other code than that of Keras's layers.
     has_own_calls: bool = False
     # Whether a layer asks for the statistics of all replicas.
@@ -87,6 +89,7 @@ def inspect(
         num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
         has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model, **rows),
+        weighs_scalars=traced.shard.weighs_scalars,
         has_own_calls=pure.has_own_calls(model),
         synchronizes=traced.shard.asks_replicas,
         labels=tuple(_labels(model, traced.outputs)),
