@@ -51,7 +51,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation of some rows gave. `state` holds new values by variable id."""
+    """What one evaluation of some rows gave: new values of state, and what metrics grew by."""
 
     loss: float
     state: dict[int, np.ndarray]
@@ -59,6 +59,7 @@ class Evaluation:
     draws: pure.Draws
     outputs: Sequence[np.ndarray | None]
     added: Sequence[np.ndarray]
+    metrics: dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -228,11 +229,13 @@ class Probe:
             forward = self._forward(mode, example, shard, factors)
         loss = 0.0 if forward.loss is None else float(forward.loss)
         state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
+        grown = zip(self._roles.metrics, forward.metrics, strict=False)  # None in a prediction.
+        metrics = {id(v): np.array(value) for v, value in grown}
         if self._with_loss:
-            return Evaluation(loss, state, shard.local_denominators, draws, (), ())
+            return Evaluation(loss, state, shard.local_denominators, draws, (), (), metrics)
         outputs = [None if t is None else np.array(t) for t in tf.nest.flatten(forward.outputs)]
         added = [np.array(t) for t in forward.added]
-        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added)
+        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added, metrics)
 
     def _forward(
         self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None

@@ -14,6 +14,7 @@ from kerasdist.models.inspection import Findings
 from kerasdist.models.memory.fingerprint import Same
 from kerasdist.models.memory.kept import remembered
 from kerasdist.models.state_rules import find_rules
+from kerasdist.models.tracked_metrics import refuse_uneven
 from kerasdist.models.whole_batch.mixed_rows import refuse_mixed_rows
 from kerasdist.models.whole_batch.separation import Separation, separate
 
@@ -50,7 +51,8 @@ def verdict(
     or changed.
     """
     has_own_loss = findings.has_own_loss_terms or findings.weighs_scalars
-    needs_check = has_own_loss or findings.own_state or findings.has_own_calls
+    own_code = findings.own_state or findings.has_own_calls or findings.tracked
+    needs_check = has_own_loss or own_code
     if shards == 1 or not (needs_check or whole):
         return Verdict({})
     batch = first_batch()
@@ -97,6 +99,15 @@ def _find(
     targets, with_loss = findings.has_targets, separation is None
     if findings.has_own_calls and separation is None:
         refuse_mixed_rows(model, batch, training=training, targets=targets)
+    if findings.tracked:
+        refuse_uneven(
+            model,
+            findings.tracked,
+            batch,
+            training=training,
+            with_loss=with_loss,
+            class_weight=class_weight,
+        )
     rules = find_rules(model, batch, own, training=training, targets=targets, with_loss=with_loss)
     return Verdict(rules, separation, is_final=has_loss and len(rules) == len(own))
 
@@ -109,5 +120,5 @@ def _kind(findings: Findings, batch: Batch) -> tuple[Hashable, ...]:
 
     loss = (findings.has_own_loss_terms, findings.weighs_scalars)
     kinds = (*loss, findings.has_own_calls, findings.has_targets)
-    own = tuple(Same(variable) for variable in findings.own_state)
+    own = tuple(Same(thing) for thing in (*findings.own_state, *findings.tracked))
     return *kinds, own, repr(tf.nest.map_structure(spec, batch))

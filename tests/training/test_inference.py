@@ -172,6 +172,49 @@ def test_a_tracker_updated_in_the_loss_counts_once_a_batch():
         assert found["mean_output"] == pytest.approx(expected, rel=1e-5)
 
 
+TRACKED = {
+    "a sum of means": (keras.metrics.Sum, keras.ops.mean),
+    "a count of batches": (keras.metrics.Sum, lambda _: 1.0),
+    "a mean of sums": (keras.metrics.Mean, keras.ops.sum),
+    "a mean of largest values": (keras.metrics.Mean, keras.ops.max),
+    "a sum of sums": (keras.metrics.Sum, keras.ops.sum),
+    "a sum of rows": (keras.metrics.Sum, lambda t: t),
+}
+
+
+@pytest.mark.parametrize("place", ["call", "compute_loss"])
+@pytest.mark.parametrize("name", TRACKED)
+def test_what_the_model_tracks_is_keras_own_on_several_shards(name, place):
+    kind, value_of = TRACKED[name]
+
+    class Tracking(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+            self.tracker = kind(name="tracked")
+
+        def call(self, x):
+            outputs = self.dense(x)
+            if place == "call":
+                self.tracker.update_state(value_of(outputs))
+            return outputs
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            if place == "compute_loss":
+                self.tracker.update_state(value_of(y_pred))
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    found = []
+    for shards in (0, 4):
+        model = Tracking()
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        given = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+        ours = {"devices": 2, "shards": shards}
+        logs = kerasdist.fit(model, X, Y, **given, **ours) if shards else model.fit(X, Y, **given)
+        found.append(logs.history["tracked"])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
 def test_a_masked_sequence_model_has_kerass_metrics():
     tokens = RANDOM.integers(1, 9, size=(11, 6))
     for row, length in enumerate(RANDOM.integers(1, 7, size=11)):
