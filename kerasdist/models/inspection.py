@@ -19,8 +19,8 @@ from kerasdist.models.own_steps.plans import StepPlan
 from kerasdist.models.own_steps.tracing import plan_step
 from kerasdist.models.tensors.composites import described, is_ragged
 from kerasdist.models.traces import trace, trace_prediction
-from kerasdist.models.tracked_metrics import touched
 from kerasdist.models.value_checks import Labels
+from kerasdist.models.whole_batch.tracked_metrics import touched
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from kerasdist.models.inspection import Findings
 from kerasdist.models.memory.fingerprint import Same
 from kerasdist.models.memory.kept import remembered
 from kerasdist.models.state_rules import find_rules
-from kerasdist.models.tracked_metrics import refuse_uneven
 from kerasdist.models.whole_batch.mixed_rows import refuse_mixed_rows
 from kerasdist.models.whole_batch.separation import Separation, separate
+from kerasdist.models.whole_batch.tracked_metrics import refuse_uneven
 
 
 @dataclass(frozen=True)
