@@ -100,7 +100,7 @@ def _find(
     if findings.has_own_calls and separation is None:
         refuse_mixed_rows(model, batch, training=training, targets=targets)
     if findings.tracked:
-        refuse_uneven(
+        has_loss &= refuse_uneven(
             model,
             findings.tracked,
             batch,

@@ -30,14 +30,16 @@ def refuse_uneven(
     training: bool,
     with_loss: bool,
     class_weight: dict[int, float] | None,
-) -> None:
+) -> bool:
     """Refuses metrics that grow by something else on a batch than on its parts together.
+
+    Returns whether that could be compared.
 
     A number is taken as a mean over examples. A sum, a largest number or a count of batches is not.
     """
     probe = Probe(model, batch, (), True, with_loss, class_weight=class_weight)
     if probe.count < 2:
-        return
+        return False
     tolerance = max(RELATIVE, rounding_of(model))
     found = [probe.compare(Mode(training, seed)) for seed in (None, 0)]
     for case in (case for case in found if case is not None):
@@ -50,6 +52,7 @@ def refuse_uneven(
                     "mean over examples or of one value per example, or a `keras.metrics.Sum` of a "
                     "sum over examples. Use one of these, or `devices=1, shards=1`."
                 )
+    return True
 
 
 def _differs(case: Case, key: int, tolerance: float) -> bool:
