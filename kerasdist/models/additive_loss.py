@@ -24,23 +24,35 @@ class Finding:
     is_compared: bool
 
 
-def find_inexact(model: keras.Model, batch: Batch, shards: int, *, training: bool) -> Finding:
+def find_inexact(
+    model: keras.Model,
+    batch: Batch,
+    shards: int,
+    *,
+    training: bool,
+    class_weight: dict[int, float] | None = None,
+) -> Finding:
     """Compares the loss of some examples with the weighted losses of two parts of them.
 
     They differ for a loss that is summed by hand, that divides by something Keras does not see, or
     that compares the examples of a batch with one another. The comparison is made three times: with
-    the rows as they are, and twice with rows that are changed so that they differ. A loss that
-    cannot be computed on a part of a batch does not add up, either.
+    the rows as they are, and twice with rows that are changed so that they differ. If there are
+    sample weights, it is made once more with changed weights: those of the first batch may all be
+    1. A loss that cannot be computed on a part of a batch does not add up, either.
     """
-    probe = Probe(model, batch, (), targets=True)
+    probe = Probe(model, batch, (), targets=True, class_weight=class_weight)
     if probe.count < 2:
         return Finding(None, is_compared=False)
     tolerance = _tolerance(model, has_own_terms=pure.overrides(model, "compute_loss"))
     try:
-        found = [probe.compare(Mode(training, seed)) for seed in (None, 0, 1)]
+        modes = [Mode(training, seed) for seed in (None, 0, 1)]
+        modes += [Mode(training, seed=2, weighs=True)] if probe.is_weighted else []
+        found = [probe.compare(mode) for mode in modes]
     except InexactLossError as error:
         # A loss for batches of one size can still be computed on the whole batch.
-        Probe(model, batch, (), targets=True, most=sys.maxsize).check_whole(Mode(training))
+        most = sys.maxsize
+        every = Probe(model, batch, (), targets=True, most=most, class_weight=class_weight)
+        every.check_whole(Mode(training))
         return Finding(error, is_compared=True)
     cases = [case for case in found if case is not None and case.has_loss]
     for case in cases:
@@ -70,4 +82,15 @@ def _inexact(
         "the result would depend on the number of shards. Leave out `whole_batch_loss=False`: then "
         "it is computed on the outputs for the whole batch. Or use a mean over examples, or "
         "`devices=1, shards=1`. See docs/exactness.md."
+    )
+
+
+def weighed_scalar(model: keras.Model) -> InexactLossError:
+    """What is said of a loss that Keras weighs after it is a single number."""
+    return InexactLossError(
+        f"The loss of {type(model).__name__!r} ({pure.loss_names(model)}) is not a mean over "
+        "examples: it returns one number for its batch, and Keras multiplies that by the mean of "
+        "the sample weights. Leave out `whole_batch_loss=False`: then it is computed on the "
+        "outputs for the whole batch. Or return one number per example, or use `devices=1, "
+        "shards=1`. See docs/exactness.md."
     )

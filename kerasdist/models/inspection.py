@@ -20,6 +20,7 @@ from kerasdist.models.own_steps.tracing import plan_step
 from kerasdist.models.tensors.composites import described, is_ragged
 from kerasdist.models.traces import trace, trace_prediction
 from kerasdist.models.value_checks import Labels
+from kerasdist.models.whole_batch.tracked_metrics import touched
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Findings:
     num_call_denominators: int = 0
     gather_metrics: bool = False
     has_own_loss_terms: bool = False
+    # Whether a loss multiplies one number for its batch by the weights of all examples.
+    weighs_scalars: bool = False
+    # Metrics that `call` or the loss updates.
+    tracked: tuple[keras.metrics.Metric, ...] = ()
     # Whether a forward pass runs other code than that of Keras's layers.
     has_own_calls: bool = False
     # Whether a layer asks for the statistics of all replicas.
@@ -76,14 +81,19 @@ def inspect(
         )
     _refuse_own_metrics(model, traced.forward)
     check_targets(model, example.y, traced.outputs)
+    # Along the last axis of an output with a single axis are the examples.
+    ranks = [output.shape.rank for output in tf.nest.flatten(traced.outputs)]
+    rows = {"has_rows_of_numbers": all(rank is None or rank > 1 for rank in ranks)}
     gather = pure.overrides(model, "compute_metrics") or not all(
-        pure.adds_up(m) for m in pure.compiled_metrics(model)
+        pure.adds_up(m, **rows) for m in pure.compiled_metrics(model)
     )
     return Findings(
         num_denominators=len(traced.shard.local_denominators),
         num_call_denominators=traced.forward.num_call_denominators,
         gather_metrics=gather,
-        has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model),
+        has_own_loss_terms=traced.forward.used_add_loss or pure.has_own_loss(model, **rows),
+        weighs_scalars=traced.shard.weighs_scalars,
+        tracked=touched(model, traced.forward),
         has_own_calls=pure.has_own_calls(model),
         synchronizes=traced.shard.asks_replicas,
         labels=tuple(_labels(model, traced.outputs)),
@@ -207,9 +217,8 @@ def _check_ragged(model: keras.Model, x: Sequence[tf.TypeSpec]) -> None:
 
 
 def _refuse_own_metrics(model: keras.Model, forward: pure.Forward) -> None:
-    for metric in pure.tracked_metrics(model):
-        touched = {id(v) for v in metric.variables} & forward.updated_metrics
-        if touched and not type(metric).__module__.startswith("keras."):
+    for metric in touched(model, forward):
+        if not type(metric).__module__.startswith("keras."):
             raise KerasdistError(
                 f"The metric {metric.name!r} has the custom class {type(metric).__name__!r} and is "
                 "updated while the model runs, where it sees only a shard of the batch. Expected "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
+from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import Batch, Example, read
 from kerasdist.models.tensors.composites import (
     as_tensor,
@@ -33,12 +34,14 @@ class Mode:
     """One way to evaluate the rows.
 
     With a `seed` the rows come in another order, and each row of floats in the inputs and outputs
-    is multiplied by a factor of that row. If `begin` is not None, all state starts from it.
+    is multiplied by a factor of that row. If it also `weighs`, so are the sample weights. If
+    `begin` is not None, all state starts from it.
     """
 
     training: bool
     seed: int | None = None
     begin: float | None = None
+    weighs: bool = False
 
     @property
     def is_altered(self) -> bool:
@@ -48,7 +51,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation of some rows gave. `state` holds new values by variable id."""
+    """What one evaluation of some rows gave: new values of state, and what metrics grew by."""
 
     loss: float
     state: dict[int, np.ndarray]
@@ -56,6 +59,7 @@ class Evaluation:
     draws: pure.Draws
     outputs: Sequence[np.ndarray | None]
     added: Sequence[np.ndarray]
+    metrics: dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Probe:
 
     With `own_state` it watches these variables. Without `targets` it predicts, without a loss.
     Without `with_loss` it trains or evaluates, but does not call the loss. It takes at `most` so
-    many rows.
+    many rows, with the sample weights of `class_weight`.
     """
 
     def __init__(
@@ -120,12 +124,14 @@ class Probe:
         targets: bool,
         with_loss: bool = True,
         most: int = ROWS,
+        class_weight: dict[int, float] | None = None,
     ):
         self.model = model
         self.is_for_loss = targets and not own_state
-        example = read(model, batch, need_targets=targets)
+        example = weigh_classes(read(model, batch, need_targets=targets), class_weight)
         size = int(count_rows(tf.nest.flatten(example.args)[0]))
         self.count = min(size, most)
+        self.is_weighted = example.sample_weight is not None
         rows = np.linspace(0, size - 1, self.count).astype("int64")
         self._example = _map(lambda t: gather_rows(as_tensor(t), rows), example)
         first = min(max(1, round(self.count * _FIRST_PART)), self.count - 1)
@@ -208,7 +214,8 @@ class Probe:
             example = _map(lambda t: gather_rows(t, rows), self._example)
             weight = example.sample_weight
             example = _map(lambda t: _times(t, factors), example)
-            example = Example(example.args, example.x, example.y, weight)
+            if not mode.weighs:
+                example = replace(example, sample_weight=weight)
         shard = pure.Shard(
             tf.constant(end - start),
             tf.constant(self.count),
@@ -222,11 +229,13 @@ class Probe:
             forward = self._forward(mode, example, shard, factors)
         loss = 0.0 if forward.loss is None else float(forward.loss)
         state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
+        grown = zip(self._roles.metrics, forward.metrics, strict=False)  # None in a prediction.
+        metrics = {id(v): np.array(value) for v, value in grown}
         if self._with_loss:
-            return Evaluation(loss, state, shard.local_denominators, draws, (), ())
+            return Evaluation(loss, state, shard.local_denominators, draws, (), (), metrics)
         outputs = [None if t is None else np.array(t) for t in tf.nest.flatten(forward.outputs)]
         added = [np.array(t) for t in forward.added]
-        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added)
+        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added, metrics)
 
     def _forward(
         self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from kerasdist.models.additive_loss import find_inexact
+from kerasdist.models.additive_loss import find_inexact, weighed_scalar
 from kerasdist.models.fields import Batch
 from kerasdist.models.inspection import Findings
 from kerasdist.models.memory.fingerprint import Same
@@ -16,6 +16,7 @@ from kerasdist.models.memory.kept import remembered
 from kerasdist.models.state_rules import find_rules
 from kerasdist.models.whole_batch.mixed_rows import refuse_mixed_rows
 from kerasdist.models.whole_batch.separation import Separation, separate
+from kerasdist.models.whole_batch.tracked_metrics import refuse_uneven
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def verdict(
     *,
     training: bool,
     whole: bool | None = None,
+    class_weight: dict[int, float] | None = None,
 ) -> Verdict:
     """Decides how the loss and the state of a model are computed on shards.
 
@@ -48,15 +50,25 @@ def verdict(
     cannot be computed. The verdict about a model is remembered until the model is compiled again
     or changed.
     """
-    needs_check = findings.has_own_loss_terms or findings.own_state or findings.has_own_calls
+    has_own_loss = findings.has_own_loss_terms or findings.weighs_scalars
+    own_code = findings.own_state or findings.has_own_calls or findings.tracked
+    needs_check = has_own_loss or own_code
     if shards == 1 or not (needs_check or whole):
         return Verdict({})
     batch = first_batch()
     return remembered(
         model,
         "verdicts",
-        (training, whole, *_kind(findings, batch)),
-        lambda: _find(model, batch, findings, shards, training=training, whole=whole),
+        (training, whole, str(class_weight), *_kind(findings, batch)),
+        lambda: _find(
+            model,
+            batch,
+            findings,
+            shards,
+            training=training,
+            whole=whole,
+            class_weight=class_weight,
+        ),
         is_final=lambda found: found.is_final,
     )
 
@@ -69,13 +81,16 @@ def _find(
     *,
     training: bool,
     whole: bool | None,
+    class_weight: dict[int, float] | None,
 ) -> Verdict:
     own = findings.own_state
     has_loss, separation = True, None
-    if whole:
+    if whole or (findings.weighs_scalars and whole is None):
         separation = separate(model, batch, training=training)
+    elif findings.weighs_scalars:
+        raise weighed_scalar(model)
     elif findings.has_own_loss_terms:
-        found = find_inexact(model, batch, shards, training=training)
+        found = find_inexact(model, batch, shards, training=training, class_weight=class_weight)
         has_loss = found.is_compared
         if found.error is not None and whole is False:
             raise found.error
@@ -84,6 +99,15 @@ def _find(
     targets, with_loss = findings.has_targets, separation is None
     if findings.has_own_calls and separation is None:
         refuse_mixed_rows(model, batch, training=training, targets=targets)
+    if findings.tracked:
+        has_loss &= refuse_uneven(
+            model,
+            findings.tracked,
+            batch,
+            training=training,
+            with_loss=with_loss,
+            class_weight=class_weight,
+        )
     rules = find_rules(model, batch, own, training=training, targets=targets, with_loss=with_loss)
     return Verdict(rules, separation, is_final=has_loss and len(rules) == len(own))
 
@@ -94,6 +118,7 @@ def _kind(findings: Findings, batch: Batch) -> tuple[Hashable, ...]:
     def spec(leaf: object) -> tuple[object, str]:
         return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))
 
-    kinds = (findings.has_own_loss_terms, findings.has_own_calls, findings.has_targets)
-    own = tuple(Same(variable) for variable in findings.own_state)
+    loss = (findings.has_own_loss_terms, findings.weighs_scalars)
+    kinds = (*loss, findings.has_own_calls, findings.has_targets)
+    own = tuple(Same(thing) for thing in (*findings.own_state, *findings.tracked))
     return *kinds, own, repr(tf.nest.map_structure(spec, batch))

@@ -298,5 +298,7 @@ def _needs_rows(findings: Findings) -> bool:
         findings.own_step is not None
         or findings.has_own_calls
         or findings.has_own_loss_terms
+        or findings.weighs_scalars
+        or findings.tracked
         or findings.own_state
     )

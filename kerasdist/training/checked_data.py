@@ -90,7 +90,8 @@ class DataChecker:
         )
         refusals.warn_if_frozen(model)
         refusals.refuse_random(model, findings.random_operations if deterministic else ())
-        found, reason = self._verdict(lambda: first_batch(stream, augment), findings, training=True)
+        options = {"training": True, "class_weight": source.class_weight}
+        found, reason = self._verdict(lambda: first_batch(stream, augment), findings, **options)
         feed = self._feed(
             stream, findings, found, "data", augment=augment, seed=seed, allow_nan=source.allow_nan
         )
@@ -177,7 +178,7 @@ class DataChecker:
         return CheckedData(feed, findings, found, reason)
 
     def _verdict(
-        self, first: Callable[[], Any], findings: Findings, *, training: bool
+        self, first: Callable[[], Any], findings: Findings, **options: Any
     ) -> tuple[Verdict, str]:
         """How the model is computed on shards, or why it must run on whole batches."""
         own = "" if findings.own_step is None else findings.own_step.must_be_whole
@@ -186,9 +187,7 @@ class DataChecker:
             return Verdict({}), reason
         try:
             whole = self.whole_batch_loss
-            return verdict(
-                self.model, first, findings, self.shards, training=training, whole=whole
-            ), ""
+            return verdict(self.model, first, findings, self.shards, whole=whole, **options), ""
         except (InexactLossError, InexactStateError) as error:
             if self.whole_batch_loss is False or self.placement.workers is not None:
                 raise

@@ -122,6 +122,19 @@ class WeightedByHand(Network):
         return OPS.sqrt(OPS.sum(error)) + 0.1 * sum(self.losses)
 
 
+class WeighedMean(Network):
+    """Divides by the sum of the weights, which Keras does not see."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        error = OPS.mean(OPS.square(y - y_pred), axis=-1)
+        return OPS.sum(error * sample_weight) / OPS.sum(sample_weight)
+
+
+def mean_of_batch(y_true, y_pred):
+    """One number, which Keras multiplies by the mean of the sample weights."""
+    return OPS.mean(OPS.square(y_true - y_pred))
+
+
 def rmse(y_true, y_pred):
     return OPS.sqrt(OPS.mean(OPS.square(y_true - y_pred)))
 
@@ -162,9 +175,20 @@ def masked():
     return model
 
 
+def one_axis(loss, **options):
+    """Its outputs have no second axis, so Keras reduces the axis of the examples."""
+    inputs = keras.Input((5,))
+    hidden = LAYERS.Dense(6, activation="tanh")(inputs)
+    model = keras.Model(inputs, OPS.sigmoid(OPS.sum(hidden, axis=-1)))
+    model.compile("sgd", loss, jit_compile=False, **options)
+    return model
+
+
 TOKENS = RANDOM.integers(0, 4, size=(50, 6))
 TARGETS = RANDOM.normal(size=(50, 6, 3))
 WEIGHTS = np.linspace(0, 1, 50)
+# All 1 in the first batch, which shows how the loss is computed.
+LATE_WEIGHTS = np.maximum(np.linspace(-1, 3, 50), 1)
 CASES = {
     "contrastive": (lambda: compiled(Contrastive), (X, CLASSES)),
     "two towers": (lambda: compiled(TwoTowers), ((X, OTHER), CLASSES)),
@@ -177,6 +201,11 @@ CASES = {
     "circle": (lambda: compiled(Network, keras.losses.Circle()), (X, CLASSES)),
     "two outputs": (two_outputs, (X, {"a": Y, "b": Y[:, ::-1]})),
     "masked": (masked, (TOKENS, TARGETS)),
+    "cosine of one axis": (lambda: one_axis("cosine_similarity", metrics=["mae"]), (X, Y[:, 0])),
+    "weighed scalar": (lambda: compiled(Network, mean_of_batch), (X, Y, LATE_WEIGHTS)),
+    "weighed axis": (lambda: one_axis("mse"), (X, Y[:, 0], LATE_WEIGHTS)),
+    "weighed by ratio": (lambda: compiled(WeighedMean), (X, Y, LATE_WEIGHTS)),
+    "divergence of one axis": (lambda: one_axis("kl_divergence"), (X, Y[:, 0])),
 }
 
 
@@ -256,6 +285,23 @@ def test_class_weights_count():
     model, _ = made("weighted by hand")
     fit(model, (X, CLASSES), epochs=1, devices=2, shards=4, class_weight=weight)
     assert_close(model.get_weights(), reference.get_weights())
+
+
+@pytest.mark.parametrize("loss", [mean_of_batch, "mse"])
+def test_class_weights_count_for_one_number_of_the_batch(loss):
+    given = {"batch_size": 16, "shuffle": False, "verbose": 0, "class_weight": {0: 1.0, 1: 3.0}}
+    y = (Y[:, 0] > 0.5).astype("int64")
+    models = [one_axis(loss) for _ in range(2)]
+    models[1].set_weights(models[0].get_weights())
+    models[0].fit(X, y, **given)
+    kerasdist.fit(models[1], X, y, devices=2, shards=4, **given)
+    assert_close(models[1].get_weights(), models[0].get_weights())
+
+
+def test_without_the_whole_batch_a_weighed_number_is_refused():
+    model, data = compiled(Network, mean_of_batch), (X, Y, WEIGHTS)
+    with pytest.raises(InexactLossError, match="one number for its batch"):
+        fit(model, data, devices=2, whole_batch_loss=False)
 
 
 OPTIONS = {

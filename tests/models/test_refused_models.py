@@ -207,3 +207,11 @@ def test_features_of_another_shape_get_a_hint(shape, given, hint, not_compiled):
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(inputs * 2.0)))
     model.compile("sgd", "mse")
     assert hint in refusal(model, (np.zeros((10, *given), "float32"), Y))
+
+
+def test_a_loss_without_a_reduction():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="none"))
+    message = refusal(model, (X, Y))
+    assert "not one number per batch" in message
+    assert "reduction='sum'" in message

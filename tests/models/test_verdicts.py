@@ -92,3 +92,24 @@ def test_a_remembered_model_is_not_kept_alive():
     keras.backend.clear_session()
     gc.collect()
     assert known() is None
+
+
+def test_what_a_model_tracks_is_compared_on_a_batch_that_shows_it():
+    class Counting(LAYERS.Layer):
+        def __init__(self):
+            super().__init__()
+            self.batches = keras.metrics.Sum(name="batches")
+
+        def call(self, x):
+            self.batches.update_state(1.0)
+            return x
+
+    model = keras.Sequential([Counting(), LAYERS.Dense(3)])
+    model.compile("sgd", "mse")
+    seen = []
+    for rows in (1, 16):  # One example does not show it.
+        with kerasdist.enable(devices=2):
+            model.layers[0].batches.reset_state()
+            model.train_on_batch(X[:rows], Y[:rows])
+        seen.append(float(model.layers[0].batches.result()))
+    assert seen[1] == 1

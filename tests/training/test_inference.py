@@ -119,6 +119,36 @@ def test_every_metric_of_keras_adds_up_over_replicas():
         np.testing.assert_allclose(three[name], value, rtol=2e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_keras_own_metrics_over_the_whole_batch_get_it(replicas):
+    """Along the axis of the examples, or by a function that compares all of them."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="sigmoid")])
+    along = [keras.metrics.CosineSimilarity(axis=0), keras.metrics.PearsonCorrelation(axis=0)]
+    model.compile("sgd", "mse", metrics=[*along, keras.losses.dice, keras.losses.Tversky()])
+    targets = RANDOM.uniform(size=(40, 3)).astype("float32")
+    expected = model.evaluate(X[:40], targets, batch_size=8, verbose=0, return_dict=True)
+    found = kerasdist.evaluate(
+        model, (X[:40], targets), batch_size=8, devices=replicas, shards=replicas * 2
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_metrics_of_outputs_with_one_axis_are_keras_own(replicas):
+    """The last axis, along which Keras's metrics reduce, has the examples."""
+    inputs = keras.Input((4,))
+    outputs = keras.ops.sum(keras.layers.Dense(3)(inputs), axis=-1)
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse", metrics=["mae", "cosine_similarity", "kl_divergence"])
+    expected = model.evaluate(X, Y[:, 0], batch_size=8, verbose=0, return_dict=True)
+    found = kerasdist.evaluate(
+        model, (X, Y[:, 0]), batch_size=8, devices=replicas, shards=replicas * 2
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
 def test_a_tracker_updated_in_the_loss_counts_once_a_batch():
     class Tracking(keras.Model):
         def __init__(self):
@@ -140,6 +170,49 @@ def test_a_tracker_updated_in_the_loss_counts_once_a_batch():
     for replicas in (1, 3):
         found = kerasdist.evaluate(model, (X, Y), batch_size=8, devices=replicas)
         assert found["mean_output"] == pytest.approx(expected, rel=1e-5)
+
+
+TRACKED = {
+    "a sum of means": (keras.metrics.Sum, keras.ops.mean),
+    "a count of batches": (keras.metrics.Sum, lambda _: 1.0),
+    "a mean of sums": (keras.metrics.Mean, keras.ops.sum),
+    "a mean of largest values": (keras.metrics.Mean, keras.ops.max),
+    "a sum of sums": (keras.metrics.Sum, keras.ops.sum),
+    "a sum of rows": (keras.metrics.Sum, lambda t: t),
+}
+
+
+@pytest.mark.parametrize("place", ["call", "compute_loss"])
+@pytest.mark.parametrize("name", TRACKED)
+def test_what_the_model_tracks_is_keras_own_on_several_shards(name, place):
+    kind, value_of = TRACKED[name]
+
+    class Tracking(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+            self.tracker = kind(name="tracked")
+
+        def call(self, x):
+            outputs = self.dense(x)
+            if place == "call":
+                self.tracker.update_state(value_of(outputs))
+            return outputs
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            if place == "compute_loss":
+                self.tracker.update_state(value_of(y_pred))
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    found = []
+    for shards in (0, 4):
+        model = Tracking()
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        given = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+        ours = {"devices": 2, "shards": shards}
+        logs = kerasdist.fit(model, X, Y, **given, **ours) if shards else model.fit(X, Y, **given)
+        found.append(logs.history["tracked"])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
 
 
 def test_a_masked_sequence_model_has_kerass_metrics():

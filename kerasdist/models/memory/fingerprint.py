@@ -77,6 +77,7 @@ def fingerprint(model: keras.Model) -> tuple[Any, ...]:
     return (
         Same(model),
         tuple(tuple(map(Same, group)) for group in variables),
+        tuple((_value(v.regularizer, 1), _value(v.constraint, 1)) for v in roles.trainable),
         tuple((Same(thing), *_settings(thing)) for thing in [*_things(model), *optimizers]),
         keras.config.floatx(),
         keras.config.dtype_policy().name,

@@ -6,8 +6,10 @@ gradients on parts. Such a step must run on whole batches.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +20,13 @@ from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
 from kerasdist.models.probe import ROWS, as_float64, rounding_of
-from kerasdist.models.tensors.composites import as_tensor, count_rows, gather_rows, rows_of
+from kerasdist.models.tensors.composites import (
+    as_tensor,
+    count_rows,
+    gather_rows,
+    is_composite,
+    rows_of,
+)
 
 # Sums of many numbers may differ by this fraction, small ones by a fraction of the largest one.
 _RELATIVE, _OF_LARGEST = 1e-3, 1e-5
@@ -39,7 +47,33 @@ def with_verdict(model: keras.Model, plan: StepPlan, batch: Batch) -> StepPlan:
     except Exception as error:  # noqa: BLE001 - whatever the step needs, it has it on whole batches
         told = keras_reason(error) or type(error).__name__
         reason = f"it cannot run on a part of a batch ({told})"
+    varied = None if reason else _with_varied_weights(batch)
+    if varied is not None:
+        with contextlib.suppress(Exception):  # The step may not take such weights.
+            reason = _Comparison(model, plan, varied).difference()
     return replace(plan, must_be_whole=reason, is_compared=True)
+
+
+def _with_varied_weights(batch: Batch) -> Batch | None:
+    """The batch with other sample weights, if its own are all the same; else None.
+
+    Equal weights do not show a step that multiplies two means over its batch.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) != 3 or batch[2] is None:
+        return None
+    changed = []
+
+    def vary(leaf: Any) -> Any:
+        values = None if leaf is None or is_composite(leaf) else np.asarray(leaf)
+        if values is None or values.dtype.kind != "f" or values.ndim == 0 or np.ptp(values) > 0:
+            return leaf
+        changed.append(leaf)
+        factors = np.random.default_rng(0).uniform(0.5, 1.0, size=values.shape)
+        return tf.constant((values * factors).astype(values.dtype))
+
+    x, y, weights = batch
+    varied = x, y, tf.nest.map_structure(vary, weights)
+    return varied if changed else None
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,7 @@ from kerasdist.models.pure.introspection import (
     loss_names,
     loss_scale,
     loss_so_far,
-    main_optimizer,
     mark_of_compilation,
-    metrics_of,
-    optimizers_of,
     overrides,
     preprocesses,
     set_mask,
@@ -53,6 +50,7 @@ from kerasdist.models.pure.introspection import (
     tracked_metrics,
     wants_batches,
 )
+from kerasdist.models.pure.members import main_optimizer, metrics_of, optimizers_of
 from kerasdist.models.pure.patches import patched
 from kerasdist.models.pure.places import Place, automatic_name, places
 from kerasdist.models.pure.repeated_rows import Draws, repeated_rows

@@ -192,6 +192,12 @@ def _tracked_loss(
         sample_weight=example.sample_weight,
         training=training,
     )
+    if tf.convert_to_tensor(loss).shape.rank:
+        raise KerasdistError(
+            f"The loss of {type(model).__name__!r} is not one number per batch. Expected a loss "
+            "with a reduction. Give it `reduction='sum'`, which Keras minimises in such a case, or "
+            "leave out `reduction='none'`."
+        )
     # The same as `update_state(loss, sample_weight=count)`, with seven operations fewer.
     tracker = model._loss_tracker
     count = tf.cast(shard.num_examples, tracker.dtype)

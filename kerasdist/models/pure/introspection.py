@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -21,8 +19,6 @@ REFUSED_OPTIMIZERS = {
         "adamw",
     ),
 }
-
-_NO_OPTIMIZERS = frozenset({bool, int, float, str, type(None), types.FunctionType})
 
 
 def is_model(value: Any) -> bool:
@@ -91,18 +87,27 @@ def in_order(model: keras.Model, logs: dict[str, Any]) -> Any:
     return model._flatten_metrics_in_order(logs)
 
 
-def adds_up(metric: keras.metrics.Metric) -> bool:
+def adds_up(metric: keras.metrics.Metric, *, has_rows_of_numbers: bool = True) -> bool:
     """Whether a compiled metric's state over a batch is the sum of its states over the shards.
 
     Keras's own metrics are sums. A custom function may return a mean over its batch, and a custom
-    class may do anything.
+    class may do anything. So do Keras's losses that compare the examples of a batch, such as
+    `dice`, and functions along the axis of the examples: an `axis` that was given, or the last one
+    without `has_rows_of_numbers`, if an output has one number per example and no second axis.
     """
     if not type(metric).__module__.startswith("keras."):
         return False
-    if isinstance(metric, keras.metrics.MeanMetricWrapper):
-        module = getattr(metric._fn, "__module__", "") or ""
-        return module.startswith("keras.")
-    return True
+    if not isinstance(metric, keras.metrics.MeanMetricWrapper):
+        return True
+    function = metric._fn
+    module = getattr(function, "__module__", "") or ""
+    if not isinstance(function, types.FunctionType) or not module.startswith("keras."):
+        return False
+    if module.startswith("keras.src.losses.") and function not in _PER_EXAMPLE:
+        return False
+    if not has_rows_of_numbers and function not in _PER_NUMBER:
+        return False
+    return metric._fn_kwargs.get("axis", -1) == -1
 
 
 def loss_so_far(model: keras.Model) -> tf.Tensor:
@@ -246,11 +251,42 @@ _PER_EXAMPLE = {
 }
 
 
-def has_own_loss(model: keras.Model) -> bool:
-    """Whether the loss is anything but Keras's own losses that are means over examples."""
+# Those of them that are a mean over the last axis, or nothing but numbers, and two metrics: on an
+# output without a second axis they are a mean over examples, too.
+_PER_NUMBER = {
+    getattr(module, name)
+    for module, names in (
+        (
+            keras.losses,
+            (
+                "binary_crossentropy",
+                "binary_focal_crossentropy",
+                "hinge",
+                "huber",
+                "log_cosh",
+                "mean_absolute_error",
+                "mean_absolute_percentage_error",
+                "mean_squared_error",
+                "mean_squared_logarithmic_error",
+                "poisson",
+                "squared_hinge",
+            ),
+        ),
+        (keras.metrics, ("binary_accuracy",)),
+    )
+    for name in names
+}
+
+
+def has_own_loss(model: keras.Model, *, has_rows_of_numbers: bool = True) -> bool:
+    """Whether the loss is anything but Keras's own losses that are means over examples.
+
+    Without `has_rows_of_numbers`, an output has one number per example and no second axis.
+    """
     if overrides(model, "compute_loss"):
         return True
-    return not all(_is_per_example(loss) for loss in _losses(model))
+    known = _PER_EXAMPLE if has_rows_of_numbers else _PER_NUMBER
+    return not all(_is_per_example(loss, known) for loss in _losses(model))
 
 
 def loss_names(model: keras.Model) -> str:
@@ -268,42 +304,8 @@ def _losses(model: keras.Model) -> list[Any]:
     return [loss for _, loss, _, _ in model._compile_loss._flat_losses or ()]
 
 
-def _is_per_example(loss: Any) -> bool:
+def _is_per_example(loss: Any, known: set[Any]) -> bool:
     if not type(loss).__module__.startswith("keras.") or getattr(loss, "fn", None) is None:
         return False
     # Another axis may be the axis of the examples.
-    return loss.fn in _PER_EXAMPLE and loss._fn_kwargs.get("axis", -1) == -1
-
-
-def metrics_of(model: keras.Model) -> list[keras.metrics.Metric]:
-    """All metrics that a step may update: the model's list, and what Keras tracks itself."""
-    tracked = keras.Model.metrics.fget(model)  # A class may have a list of its own.
-    compiled = model._compile_metrics.metrics if model._compile_metrics is not None else ()
-    tracker = (model._loss_tracker,) if getattr(model, "_loss_tracker", None) is not None else ()
-    found = {id(m): m for m in (*tracker, *model.metrics, *tracked, *compiled)}
-    return list(found.values())
-
-
-def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The optimizers that are attributes of a model or its layers, also in lists and dicts."""
-    found: dict[int, keras.optimizers.Optimizer] = {}
-    for layer in model._flatten_layers():
-        # Without most of the values, and before the slower questions: fits ask this several times.
-        several = [value for value in vars(layer).values() if type(value) not in _NO_OPTIMIZERS]
-        for item in itertools.chain.from_iterable(map(_items, several)):
-            if isinstance(item, keras.optimizers.Optimizer):
-                found[id(item)] = item
-    return list(found.values())
-
-
-def main_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
-    """The optimizer whose learning rate is shown: the model's, or the first one that is used."""
-    found = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
-    found += optimizers_of(model)
-    return next((o for o in found if o.built), found[0] if found else None)
-
-
-def _items(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return loss.fn in known and loss._fn_kwargs.get("axis", -1) == -1

@@ -45,8 +45,11 @@ def _reduce_weighted_values(
     """Keras's reduction, corrected: multiplied by `weight`, it adds up over shards to the whole."""
     value = _keras_reduce(values, sample_weight, mask, reduction, dtype)
     shard = current_shard()
-    values_rank = len(keras.ops.convert_to_tensor(values).shape)
-    if shard is None or reduction in (None, "none") or values_rank == 0:
+    if shard is None or reduction in (None, "none"):
+        return value
+    if _is_scalar(values):
+        is_masked_sum = mask is not None and reduction == "sum"
+        shard.weighs_scalars |= sample_weight is not None or is_masked_sum
         return value
     if reduction == "sum":
         return value * shard.inverse_weight(value.dtype)

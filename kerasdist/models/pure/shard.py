@@ -40,6 +40,8 @@ class Shard:
         later_weight: A factor by which the caller multiplies the gradients of this shard.
         draw_seed: Two whole numbers from which `tf.random` draws. None leaves it as it is.
         one_row: For which shapes `tf.random` draws one row and repeats it.
+        weighs_scalars: Whether a loss multiplies one number for its batch by the weights of all
+            examples, while tracing. A product of two means does not add up.
     """
 
     num_examples: tf.Tensor | int
@@ -57,6 +59,7 @@ class Shard:
     later_weight: tf.Tensor | None = None
     draw_seed: tf.Tensor | None = None
     one_row: Callable[[Any], bool] | None = None
+    weighs_scalars: bool = False
 
     @property
     def is_whole(self) -> bool:

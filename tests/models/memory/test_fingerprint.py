@@ -5,6 +5,8 @@ import copy
 import keras
 import numpy as np
 import pytest
+from keras.constraints import NonNeg
+from keras.regularizers import L2
 
 from kerasdist.models.memory.fingerprint import Same, fingerprint
 
@@ -55,6 +57,8 @@ def test_values_of_variables_do_not_count():
 
 
 CHANGES = {
+    "a weight's regularizer": lambda m: setattr(m.weights[2], "regularizer", L2(0.1)),
+    "a weight's constraint": lambda m: setattr(m.weights[0], "constraint", NonNeg()),
     "a rate": lambda model: setattr(model.layers[1], "rate", 0.1),
     "an activation": lambda model: setattr(model.layers[0], "activation", keras.activations.tanh),
     "a regularizer's number": lambda model: setattr(model.layers[0].kernel_regularizer, "l2", 0.5),

@@ -333,3 +333,28 @@ def test_nothing_is_changed_by_the_comparison():
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
     assert not (keras.random.uniform((2,)).numpy() == seeds).all()
+
+
+class Weighed(Regressor):
+    """Weighs each error, or the mean of them, with the sample weights."""
+
+    def __init__(self, by_mean):
+        super().__init__()
+        self.by_mean = by_mean
+
+    def train_step(self, data):
+        x, y, weights = data
+        with tf.GradientTape() as tape:
+            errors = self.errors(x, y)[:, 0]
+            if self.by_mean:
+                errors = tf.reduce_mean(errors)
+            loss = tf.reduce_mean(errors * weights)
+        own = self.layer.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, own), own)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("by_mean", [False, True])
+def test_equal_weights_of_the_first_batch_hide_nothing(by_mean):
+    plan = planned(Weighed(by_mean), (X, Y, tf.ones(24)))
+    assert plan.must_be_whole == (GRADIENTS if by_mean else "")

@@ -426,13 +426,35 @@ class OwnMetric(keras.metrics.MeanAbsoluteError):
 
 @pytest.mark.parametrize(
     ("metric", "expected"),
-    [("mae", True), (keras.metrics.AUC(), True), (own_accuracy, False), (OwnMetric(), False)],
+    [
+        ("mae", True),
+        (keras.metrics.AUC(), True),
+        (own_accuracy, False),
+        (OwnMetric(), False),
+        (keras.metrics.CosineSimilarity(), True),
+        (keras.metrics.CosineSimilarity(axis=0), False),
+        (keras.metrics.PearsonCorrelation(axis=0), False),
+        (keras.losses.dice, False),
+        (keras.losses.MeanSquaredError(), False),
+    ],
 )
 def test_metrics_of_ones_own_do_not_count_as_adding_up(metric, expected):
     model = dense(metrics=[metric])
     pure.build(model, example())
     (compiled,) = pure.compiled_metrics(model)
     assert pure.adds_up(compiled) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("mse", True), ("poisson", True), ("cosine_similarity", False), ("kl_divergence", False)],
+)
+def test_on_outputs_with_one_axis_only_means_add_up(name, expected):
+    model = dense(metrics=[name])
+    pure.build(model, example())
+    (compiled,) = pure.compiled_metrics(model)
+    assert pure.adds_up(compiled)
+    assert pure.adds_up(compiled, has_rows_of_numbers=False) is expected
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from keras.src.trainers import compile_utils
 
 from kerasdist.errors import KerasdistError
 from kerasdist.models.pure.added_losses import LossScope
-from kerasdist.models.pure.introspection import metrics_of, optimizers_of, overrides
+from kerasdist.models.pure.introspection import overrides
+from kerasdist.models.pure.members import metrics_of, optimizers_of
 from kerasdist.models.pure.replacements import Replace, Replacements
 from kerasdist.models.pure.shard import Shard, tracing
 from kerasdist.models.pure.steps import tf_random
