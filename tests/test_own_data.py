@@ -213,6 +213,16 @@ def test_served_sounds_are_those_of_predict(command, sounds):
     check_served(command, sounds / "runs" / "sounds" / "0001", files, 1e-4)
 
 
+def test_a_keras_file_loads_in_another_process(command, sounds):
+    """Only kerasdist's layer is needed: the optimizer's schedule is not in the file."""
+    run, path = sounds / "runs" / "sounds" / "0001", sounds / "sounds.keras"
+    done = command("export", run, "--format", "keras", "--output", path)
+    assert "run `from kerasdist import LogMel`" in done.out
+    assert "TypeError" not in done.out
+    code = f"import keras; from kerasdist import LogMel; keras.models.load_model({str(path)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.slow
 def test_the_same_bits_on_two_devices(photos):
     other = trained_with_devices(photos, 2)

@@ -24,6 +24,7 @@ from kerasdist.models import pure
 from kerasdist.runs.trained_model import CONFIG_MEMBER
 
 NEEDS_CLASSES = "the file needs the code of {names} when it is loaded: {reason}"
+NEEDS_OURS = "before the file is loaded, run `from kerasdist import {names}`"
 
 
 def write(served: Served, path: Path) -> list[str]:
@@ -49,8 +50,11 @@ def write(served: Served, path: Path) -> list[str]:
             "Expected a class with a `get_config`. Add one, or use another format, for example "
             "`--format saved_model`."
         ) from error
-    names = ", ".join(sorted({type(layer).__name__ for layer in _own_layers(served.model)}))
-    return [NEEDS_CLASSES.format(names=names or type(served.model).__name__, reason=why)]
+    kinds = {type(layer) for layer in _own_layers(served.model)} or {type(served.model)}
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    if all(kind.__module__.split(".")[0] == "kerasdist" for kind in kinds):
+        return [NEEDS_OURS.format(names=names)]
+    return [NEEDS_CLASSES.format(names=names, reason=why)]
 
 
 def _functional(served: Served) -> keras.Model:
@@ -106,10 +110,11 @@ def _cast(layer: keras.layers.Layer, value: Any) -> Any:
 
 
 def _forget_training(model: keras.Model) -> None:
-    """Replaces custom initializers, regularizers and constraints of layers.
+    """Removes the optimizer, and custom initializers, regularizers and constraints of layers.
 
     Prediction does not use them, but a file would name their classes.
     """
+    model.compiled, model.optimizer = False, None
     for layer in pure.all_layers(model):
         for name, value in list(vars(layer).items()):
             kind = value if hasattr(value, "__name__") else type(value)
