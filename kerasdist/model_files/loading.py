@@ -18,10 +18,10 @@ from kerasdist.models.contract import Model, ensure_compiled
 from kerasdist.phases.phase import phase
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
-from kerasdist.runs import architecture
+from kerasdist.runs import architecture, identity
 from kerasdist.runs.catalog import check_run, read_config, status
-from kerasdist.runs.checkpoints import Store
-from kerasdist.runs.checkpoints.inherited import kept_stage
+from kerasdist.runs.checkpoints import Store, differences
+from kerasdist.runs.checkpoints.inherited import kept_layers, kept_stage
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
 from kerasdist.runs.results import kept_models
 
@@ -94,6 +94,7 @@ def _loaded(
             ensure_compiled(model)
         if not _has_parts_alone(model):
             inspection.build_for_prediction(model, spec)
+    _refuse_other_layers(model, folder)
     if file is None:
         _load_checkpoint(model, folder, to_train=to_train)
         return model, missing
@@ -102,6 +103,19 @@ def _loaded(
     if to_train and not kept_stage(folder):
         optimizer_state.load_from_file(model, folder / file, modules_of(model))
     return model, missing
+
+
+def _refuse_other_layers(model: keras.Model, folder: Path) -> None:
+    """A recipe may have been edited since. Not all edits change the shape of a weight."""
+    trained = kept_layers(folder)
+    now = identity.to_predict(identity.of_layers(model))
+    different = [] if trained is None else differences.of_layers(identity.to_predict(trained), now)
+    if different:
+        raise KerasdistError(
+            f"The run {str(folder)!r} was trained with another model than its code makes now: "
+            f"{'; '.join(different)}. Expected the model that was trained. Change the code back, "
+            "or train a new run."
+        )
 
 
 def _has_parts_alone(model: keras.Model) -> bool:

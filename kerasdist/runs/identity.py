@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,6 +25,9 @@ _NO_SETTINGS = {"learning_rate", "name"}
 _PLAIN = (bool, int, float, str, type(None))
 # They change nothing of a run that is continued: state and initial values are the checkpoint's.
 _NOT_OF_LAYERS = {"name", "trainable", "dtype", "seed", "module", "registered_name", "build_config"}
+# What predictions do not use.
+_TRAINING_LAYER = re.compile(r"(\w*Dropout|Gaussian\w+|ActivityRegularization|Random\w+)( \d+)?")
+_TRAINING_SETTING = re.compile(r"dropout|regularizer|constraint|momentum|synchronized")
 # A longer text is not a setting: a Lambda layer writes its code.
 _LONGEST_TEXT = 40
 
@@ -94,6 +97,20 @@ def of_layers(model: keras.Model) -> dict[str, dict[str, Any]]:
             config = {}
         found[name] = dict(_flat(config))
     return found
+
+
+def to_predict(layers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of what `of_layers` found, what changes predictions: training alone uses a Dropout.
+
+    Example:
+        >>> to_predict({"Dropout 2": {"rate": 0.5}, "LSTM": {"units": 3, "dropout": 0.5}})
+        {'LSTM': {'units': 3}}
+    """
+    return {
+        name: {k: v for k, v in settings.items() if not _TRAINING_SETTING.search(k)}
+        for name, settings in layers.items()
+        if not _TRAINING_LAYER.fullmatch(name)
+    }
 
 
 def _visible(model: keras.Model) -> Iterator[keras.layers.Layer]:

@@ -12,6 +12,7 @@ import pytest
 
 import kerasdist
 from kerasdist.runs.file_names import BEST, FINAL
+from tests import classifier_recipe
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
 Y = (X.sum(axis=1) > 0).astype("int64")
@@ -175,6 +176,29 @@ def test_a_recipe_s_model_needs_no_data_to_be_loaded(tmp_path):
     (recipe / "x.npy").unlink()
     for which in ("best", "last", "final"):
         assert kerasdist.load(tmp_path / "run", which).hidden.units == 5
+
+
+def test_a_recipe_that_was_edited_since_is_refused(command, tmp_path):
+    """Another activation has weights of the same shapes: the run was evaluated without a word."""
+    layer = "keras.layers.Dense(3{})"
+    deeper = classifier_recipe.MODEL.replace(
+        layer.format(""),
+        'keras.Sequential([keras.layers.Dense(9, "relu"), keras.layers.Dropout(0.1), '
+        "keras.layers.Dense(3)])",
+    )
+    classifier_recipe.write(tmp_path / "small", model=deeper)
+    assert command("fit", "small", "--epochs", 1, "--quiet").code == 0
+    expected = command("evaluate", "runs/small/0001", "--json").out
+    module = tmp_path / "small/model.py"
+    module.write_text(deeper.replace("Dropout(0.1)", "Dropout(0.3)"))  # Predictions use none.
+    assert command("evaluate", "runs/small/0001", "--json").out == expected
+    module.write_text(deeper.replace('"relu"', '"tanh"'))
+    np.savetxt(tmp_path / "image.txt", np.zeros((6, 6)))
+    for argv in (("evaluate",), ("export", "--format", "keras"), ("predict", "image.txt")):
+        done = command(argv[0], "runs/small/0001", *argv[1:])
+        assert done.code == 2
+        assert "the layer Dense differs: activation was 'relu' and is 'tanh'" in done.err
+        assert "Change the code back, or train a new run." in done.err
 
 
 def test_a_class_that_keras_cannot_make_is_named_with_what_to_do(tmp_path):

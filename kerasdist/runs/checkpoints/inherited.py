@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from kerasdist.devices.placement import Placement
 from kerasdist.devices.shard_counts import resolve_shards
@@ -36,12 +37,23 @@ def kept_stage(folder: Path) -> int:
     return _kept(folder, "stage") or 0
 
 
+def kept_layers(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """The settings of the layers that the run was trained with; None if they are not known."""
+    value = _identity(folder).get("layers")
+    return value if isinstance(value, dict) else None
+
+
 def _kept(folder: Path, name: str) -> int | None:
-    if not (folder / CHECKPOINTS).is_dir():
-        return None
-    meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
-    value = (meta or {}).get("identity", {}).get(name)
+    value = _identity(folder).get(name)
     return value if isinstance(value, int) else None
+
+
+def _identity(folder: Path) -> dict[str, Any]:
+    if not (folder / CHECKPOINTS).is_dir():
+        return {}
+    meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
+    found: dict[str, Any] = (meta or {}).get("identity", {})
+    return found
 
 
 def choose_seed(given: int | None, fresh: int, placement: Placement, run_dir: RunPath) -> int:
