@@ -84,7 +84,7 @@ def _rows(
     kernel = tf.convert_to_tensor(cell.kernel)
     recurrent_kernel = tf.convert_to_tensor(cell.recurrent_kernel)
     input_bias, *recurrent_bias = biases_of(cell, kernel)
-    projected = tf.nn.bias_add(tf.tensordot(inputs, kernel, 1), input_bias)
+    projected = _projected(inputs, kernel, input_bias)
     outputs, *last = over_time(projected, recurrent_kernel, *recurrent_bias, *start, mask)
     states = [outputs[-1], *last]
     if mask is not None:
@@ -95,6 +95,13 @@ def _rows(
     if not layer.return_sequences:
         outputs = last_output[tf.newaxis]
     return last_output, tf.transpose(outputs, [1, 0, 2]), states
+
+
+def _projected(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    features, width = kernel.shape
+    flat = tf.nn.bias_add(tf.matmul(tf.reshape(inputs, [-1, features]), kernel), bias)
+    sizes = [tf.shape(inputs)[axis] if n is None else n for axis, n in enumerate(inputs.shape[:2])]
+    return tf.reshape(flat, [*sizes, width])
 
 
 def _gru_biases(cell: keras.layers.GRUCell, kernel: tf.Tensor) -> list[tf.Tensor]:

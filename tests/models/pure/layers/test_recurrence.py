@@ -216,3 +216,21 @@ def test_a_stateful_layer_and_its_states_equal_keras(kind, few_rows):
     theirs.fit(x, y, **options, verbose=0)
     for a, b in zip(ours.weights, theirs.weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
+def test_deterministic_runs_have_the_same_bits_on_any_number_of_devices(kind):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(64, 7, 3)).astype("float32")
+    y = random.integers(0, 2, 64)
+
+    def weights(devices):
+        model = recurrent(kind)
+        options = {"shards": 4, "deterministic": True, "batch_size": 32}
+        kerasdist.fit(model, (x, y), **options, devices=devices, shuffle=False)
+        return model.get_weights()
+
+    one, *others = (weights(devices) for devices in (1, 2, 4))
+    for other in others:
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
