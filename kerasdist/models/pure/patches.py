@@ -97,7 +97,7 @@ def _inner_loop(keras_loop: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         shard = current_shard()
         if shard is not None and shard.on_cpu and recurrence.is_quick(self):
-            return recurrence.loop(self, sequences, initial_state, mask)
+            return recurrence.loop(self, sequences, initial_state, mask, shard.is_whole)
         return keras_loop(self, sequences, initial_state, mask, training)
 
     return inner_loop
