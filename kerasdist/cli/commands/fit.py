@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,18 @@ from kerasdist.cli import folder_choice, run_callbacks
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job, names_of
 from kerasdist.cli.options import LOG_EVERY
+from kerasdist.cli.run_end import report_at_the_end, result_of_a_stop
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
-from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, first_line
+from kerasdist.errors import first_line
 from kerasdist.evaluation import examples, training_batch
-from kerasdist.phases.phase import phase
 from kerasdist.recipes import extras
-from kerasdist.reports.live import write_report
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.catalog import read_object
-from kerasdist.runs.file_names import EVALUATION, REPORT, RESULT
+from kerasdist.runs.file_names import EVALUATION, RESULT
 from kerasdist.runs.folder import RunFolder
-from kerasdist.runs.lock import RunLockedError
 from kerasdist.training.epochs.plan import Plan
-from kerasdist.training.epochs.signals import AFTER_END, LostReaderError, Terminated, title
 from kerasdist.training.options import (
     DataSource,
     ModelSource,
@@ -119,7 +116,7 @@ class _Fit:
             train(training, place(self._names))
             return 0
         self._start(folder)
-        with _result_of_a_stop(folder):
+        with result_of_a_stop(folder):
             history = train(training, place(self._names))
         self._finish(folder.path, history)
         return 0
@@ -213,7 +210,8 @@ class _Fit:
             if stopped:
                 text += f". It stopped early: {stopped}. --no-resume starts a new run."
             else:
-                text += "; --no-resume starts a new run, more --epochs continue it"
+                more = f"`--run-dir {folder.path}` with more --epochs continues this one"
+                text += f"; --no-resume starts a new run, {more}"
             self._reporter.say(text)
             self._reporter.event("finished", run=str(folder.path))
         return bool(is_finished)
@@ -228,11 +226,17 @@ class _Fit:
     def _finish(self, path: Path, history: Any) -> None:
         """Writes the report, and says how the run ended."""
         result = json.loads((path / RESULT).read_text())
-        with _report_at_the_end(self._reporter, path), worker.alone():
+        with report_at_the_end(self._reporter, path), worker.alone():
             self._look_at_examples(path, history, result["steps"])
         self._reporter.event("end", run=str(path), **result)
         monitor, width = self._options["monitor"], self._reporter.width
-        lines = announcements.ending(path, result, monitor=monitor, width=width)
+        lines = announcements.ending(
+            path,
+            result,
+            monitor=monitor,
+            width=width,
+            can_evaluate=self._data.validation_data is not None,
+        )
         self._reporter.say("\n".join(lines))
 
     def _look_at_examples(self, path: Path, history: Any, steps: int) -> None:
@@ -272,49 +276,3 @@ class _Fit:
         except Exception as error:  # noqa: BLE001 - the run itself is finished
             self._reporter.warn(f"the report has no pictures of training: {first_line(error)}")
             return None
-
-
-@contextlib.contextmanager
-def _result_of_a_stop(folder: RunFolder) -> Iterator[None]:
-    """Writes into result.json why a run ended early; removes the folder if it never began."""
-    try:
-        yield
-    except (KeyboardInterrupt, Terminated, LostReaderError) as error:
-        if not isinstance(error, AFTER_END):
-            _stop(folder, "interrupted", title(error))
-        raise
-    except DivergedError as error:
-        _stop(folder, "diverged", str(error))
-        raise
-    except RunLockedError:
-        raise  # Another process uses the folder.
-    except RunFailedError as error:
-        _stop(folder, "failed", str(error))
-        raise
-    except KerasdistError:
-        folder.discard()
-        raise
-    except Exception as error:
-        _stop(folder, "failed", f"{type(error).__name__}: {error}")
-        raise
-
-
-def _stop(folder: RunFolder, status: str, error: str) -> None:
-    folder.stop(status, error)
-    write_report(folder.path, status=status)
-
-
-@contextlib.contextmanager
-def _report_at_the_end(reporter: Reporter, path: Path) -> Iterator[None]:
-    """Writes the report of a finished run. An error in the block only gives a warning."""
-    write_report(path, status="finished")  # At once, in case the process is killed in the block.
-    try:
-        yield
-    except KeyboardInterrupt:
-        reporter.warn("interrupted: the report has no confusion matrix and no examples")
-    except Exception as error:  # noqa: BLE001 - the run itself is finished
-        reporter.warn(f"the report has no confusion matrix and no examples: {first_line(error)}")
-    with phase("writing the report"):
-        is_written = write_report(path, status="finished")
-    if not is_written:
-        reporter.warn(f"{path / REPORT} could not be written")

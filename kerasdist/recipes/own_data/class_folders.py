@@ -187,7 +187,8 @@ def _check_expected(path: Path, by_split: Mapping[str, _ByClass], expected: Sequ
     found = sorted({name for by in by_split.values() for name, files in by.items() if files})
     unknown = [name for name in found if name not in expected]
     if unknown or not found:
-        has = f"has the class {unknown[0]!r}" if unknown else "has no files"
+        lacks = "has no folder with files, as the folder of a single class"
+        has = f"has the class {unknown[0]!r}" if unknown else lacks
         guess = closest(unknown[0], expected) if unknown else ""
         raise KerasdistError(
             f"The folder {str(path)!r} {has}. Expected folders with the names of the model's "

@@ -207,7 +207,7 @@ def _names(path: Path, header: Sequence[str]) -> tuple[str, ...]:
             path,
             f"has {names.count(twice[0])} columns with the name {twice[0]!r}",
             "a different name for each column",
-            "Rename one of them",
+            "Rename one of them, or use `--no-header` (`header=False`) if these are values",
         )
     return tuple(names)
 

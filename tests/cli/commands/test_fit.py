@@ -322,3 +322,19 @@ def test_a_run_is_saved_when_its_reader_leaves(command, tmp_path, tiny):
     log = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     done = command(*options[:3], 1 + log[-1]["step"] // 5, *options[4:])
     assert f"continuing after step {result['steps']}" in done.out
+
+
+def test_the_commands_that_are_suggested_work(command, tiny):
+    """`evaluate` reads validation data: without any, it is not suggested."""
+    (tiny / "data.py").write_text(
+        (tiny / "data.py")
+        .read_text()
+        .replace("    random =", "    if split != 'train':\n        return None\n    random =")
+    )
+    done = command("fit", "tiny", "--epochs", 1)
+    assert done.code == 0
+    assert not any(line.startswith("evaluate ") for line in done.lines)
+    again = command("fit", "tiny", "--epochs", 1).out
+    assert "`--run-dir runs/tiny/0001` with more --epochs continues this one" in again
+    more = command("fit", "tiny", "--epochs", 2, "--run-dir", "runs/tiny/0001")
+    assert "continuing after step 5" in more.out

@@ -192,6 +192,7 @@ def test_a_field_without_an_end_is_named(written, monkeypatch):
         ("just text\nmore text\n", "has one column only: its first line is 'just text'"),
         (b"PK\x03\x04\0\0\0\0", "is not text"),
         ("a,b,a\n1,2,3\n", "has 2 columns with the name 'a'"),
+        ("1,2,1\n3,4,5\n", "has 2 columns with the name '1'.*`--no-header`"),
         ("a,,c\n1,2,3\n", "has no name for column 2"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", r"holds values \('5.1', '3.5', 'setosa'\)"),
         ("150,4,setosa,versicolor\n5.1,3.5,1.4,0\n4.9,3.0,1.4,0\n", "holds values"),
