@@ -84,6 +84,12 @@ def _loaded(
     check_run(folder)
     config = read_config(folder) or {}
     file = _file_of(folder, which)
+    if file == FINAL and status(folder) != "finished" and Store(folder / CHECKPOINTS).steps():
+        warnings.warn(
+            f"The run {str(folder)!r} was continued and has not ended again: its final model is "
+            "that of its earlier end. The newest one is `which='last'` (`--which last`).",
+            stacklevel=2,
+        )
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):
         model, missing = _untrained(folder, config)

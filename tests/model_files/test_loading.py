@@ -111,6 +111,22 @@ def test_the_best_file_has_the_optimizer_of_its_step(devices, tmp_path):
     assert np.abs(plain.optimizer.variables[2]).max() > 0
 
 
+def test_the_final_model_of_an_earlier_end_is_said_to_be_that(tmp_path):
+    train(sequential, tmp_path / "run", epochs=1)
+    expected = kerasdist.load(tmp_path / "run", "final").get_weights()
+
+    def stop(epoch, logs):
+        raise ValueError("stopped")
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=stop)
+    with pytest.raises(ValueError, match="stopped"):
+        train(sequential, tmp_path / "run", epochs=2, callbacks=[callback])
+    with pytest.warns(UserWarning, match="that of its earlier end.*`--which last`"):
+        model = kerasdist.load(tmp_path / "run", "final")
+    for mine, earlier in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(mine, earlier)
+
+
 def test_averaged_weights_are_loaded_where_there_are_any(tmp_path):
     history = train(sequential, tmp_path / "run", ema=0.9)
     raw = history.model.get_weights()
