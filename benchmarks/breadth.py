@@ -28,42 +28,62 @@ from results_page import write_section
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "breadth_contestants.py"
 COUNTS = (1, 2, 4)
+# Processes of which only the first step is measured, besides those that train on.
+FURTHER_STARTS = 2
 CONTESTANTS = ("kerasdist", "deterministic", "keras-tf", "keras-jax")
 MEANING = """\
 {count}: whole models as their users write them, trained on arrays. `keras-tf` and `keras-jax` are
 Keras's `fit` on TensorFlow and on JAX{how}. "first step" is a `fit` of one step, with all that is
-compiled but without imports; "further fit" is one more such `fit` of the same model. Memory is the
-peak of the process. "÷" compares with the other's time or memory round by round, so lower is
-better; `best` is the quicker of `keras-tf` and `keras-jax`, `det.` is `deterministic=True`.
-"fails": Keras ends with an error."""
+compiled but without imports, in three processes of each that take turns; "further fit" is one more
+such `fit` of the same model, seven times. Memory is the peak of the process. "÷" compares with the
+other's time or memory round by round, so lower is better; `best` is the quicker of `keras-tf` and
+`keras-jax`, `det.` is `deterministic=True`. "fails": Keras ends with an error."""
 HOW = {1: "", 2: ", with `MirroredStrategy` and `DataParallel`"}
 
 
-def start(model: str, devices: int, jax_python: str | None) -> list[Contestant]:
-    found = []
-    for name in CONTESTANTS:
-        is_jax = name == "keras-jax"
-        if is_jax and (jax_python is None or MODELS[model].tensorflow_only):
-            continue
-        python = jax_python if is_jax else sys.executable
-        command = [str(python), str(SCRIPT), name, model, str(devices)]
-        found.append(launch(command, name, devices, MODELS[model].steps))
+def start(name: str, model: str, devices: int, jax_python: str | None) -> Contestant:
+    python = jax_python if name == "keras-jax" else sys.executable
+    command = [str(python), str(SCRIPT), name, model, str(devices)]
+    return launch(command, name, devices, MODELS[model].steps)
+
+
+def names_for(model: str, jax_python: str | None) -> list[str]:
+    has_jax = jax_python is not None and not MODELS[model].tensorflow_only
+    return [name for name in CONTESTANTS if has_jax or name != "keras-jax"]
+
+
+def first_steps(model: str, devices: int) -> dict[str, list[float]]:
+    """Seconds of the first step, each in a process of its own that does nothing else."""
+    found: dict[str, list[float]] = {"kerasdist": [], "keras-tf": []}
+    for _ in range(FURTHER_STARTS):
+        for name, seconds in found.items():
+            contestant = start(name, model, devices, None)
+            try:
+                seconds.append(contestant.answer()["seconds"])
+            except SystemExit:  # It fails. The process that trains on says so.
+                continue
+            finally:
+                stop([contestant])
     return found
 
 
 def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> dict[str, Any]:
-    """What each contestant needs for a model: seconds of each round, first step, memory."""
-    contestants, failed = start(model, devices, jax_python), []
+    """What each contestant needs for a model: seconds of each round, first steps, memory."""
+    first = first_steps(model, devices)
+    contestants = [start(name, model, devices, jax_python) for name in names_for(model, jax_python)]
+    failed = []
     try:
         for each in list(contestants):  # One after the other: compiling takes all cores.
             try:
-                each.first_round = each.answer()["seconds"]
+                first.setdefault(each.name, []).append(each.answer()["seconds"])
             except SystemExit as ended:
                 print(f"{model}: {ended}", file=sys.stderr)
                 contestants.remove(each)
                 failed.append(each.name)
         for _ in range(FURTHER):
-            further = [each.go()["seconds"] for each in contestants]
+            for each in contestants:
+                each.go()
+        further = {each.name: list(each.seconds) for each in contestants}
         for each in contestants:
             each.go()  # The first round of the long fit compiles for its data.
             each.seconds.clear()
@@ -81,11 +101,11 @@ def measure(model: str, devices: int, rounds: int, jax_python: str | None) -> di
             each.name: {
                 "seconds": each.seconds,
                 "steps": each.steps,
-                "first": each.first_round,
-                "further": further[number],
-                "memory": each.memory,
+                "first": first[each.name],
+                "further": further[each.name],
+                "memory": [each.memory],
             }
-            for number, each in enumerate(contestants)
+            for each in contestants
         },
     }
 
@@ -104,8 +124,8 @@ def row(found: dict[str, Any]) -> str:
         return "" if other is None else f"{ratio(one['seconds'], other['seconds']):.2f}"
 
     def by(key: str, unit: float, digits: str) -> str:
-        of_keras = "" if keras is None else f" ({ours[key] / keras[key]:.2f})"
-        return f"{ours[key] * unit:{digits}}{of_keras}"
+        of_keras = "" if keras is None else f" ({ratio(ours[key], keras[key]):.2f})"
+        return f"{statistics.median(ours[key]) * unit:{digits}}{of_keras}"
 
     others = [each for each in (keras, jax) if each]
     best = min(others, key=lambda k: statistics.median(k["seconds"]), default=None)

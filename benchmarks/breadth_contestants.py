@@ -2,9 +2,9 @@
 
 python benchmarks/breadth_contestants.py CONTESTANT MODEL DEVICES
 
-It trains one step in a fit of its own, three times: the first one compiles, the last one shows what
-a further fit costs. Then each line on standard input starts a round of steps, within one long fit.
-After each of these it prints the seconds and the memory.
+It trains one step in a fit of its own: the first one compiles, the others show what a further fit
+costs. Then each line on standard input starts a round of steps, within one long fit. After each of
+these it prints the seconds and the memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from breadth_models import MODELS, Whole
 from contestants import FOREVER, Rounds
 
-FURTHER = 2
+FURTHER = 7
 Fit = Callable[..., Any]
 
 

@@ -22,8 +22,8 @@ from kerasdist.devices.ports import free_ports
 _POLL_SECONDS = 0.05
 # Workers that notice a failure end by themselves. They get this long.
 _GRACE_SECONDS = 15.0
-# A restart cannot fix these: usage error, NaN, Ctrl-C, SIGTERM.
-_FINAL_CODES = (2, 3, 130, 143)
+# A restart cannot fix these: usage error, NaN, SIGHUP, Ctrl-C, SIGTERM.
+_FINAL_CODES = (2, 3, 129, 130, 143)
 _TAIL_LINES = 15
 # The program of a worker. Its command, `fit` or `run`, and that command's arguments follow.
 WORKER = [sys.executable, "-m", "kerasdist"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import tempfile
@@ -42,12 +43,14 @@ class Report:
         unexpected: Arrays of the file that the model does not have, without the optimizer's.
         mismatched: Arrays of another shape or type, as `(name, in the file, in the model)`, such as
             `("layers/dense/vars/0", "float32 (4, 3)", "float32 (4, 2)")`. They are unchanged.
+        file: The file of a run that they come from, such as "best.keras"; "" for other files.
     """
 
     loaded: tuple[str, ...]
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     mismatched: tuple[tuple[str, str, str], ...]
+    file: str = ""
 
     @property
     def complete(self) -> bool:
@@ -57,7 +60,8 @@ class Report:
     def summary(self) -> str:
         """A line with the counts, and a line for each kind of array that was not loaded."""
         wanted = len(self.loaded) + len(self.missing) + len(self.mismatched)
-        lines = [f"loaded {len(self.loaded)} of the model's {wanted} arrays"]
+        place = f" from {self.file}" if self.file else ""
+        lines = [f"loaded {len(self.loaded)} of the model's {wanted} arrays{place}"]
         if self.missing:
             lines.append(f"not in the file: {_listed(self.missing)}")
         if self.unexpected:
@@ -147,7 +151,8 @@ def _replace(
             with reading(repr(str(file))):
                 array = found[name].read().astype(wanted[name].dtype)
             draft[name][...] = array.view(OPAQUE) if array.dtype == BFLOAT16 else array
-    return report
+    is_of_run = Path(path).expanduser().is_dir()
+    return dataclasses.replace(report, file=Path(file).name if is_of_run else "")
 
 
 def _without_compilation(model: keras.Model, found: Mapping[str, Stored]) -> dict[str, Stored]:

@@ -138,4 +138,4 @@ def environment():
 def start(*argv, **options):
     command = [sys.executable, "-m", "kerasdist", *(str(a) for a in argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=environment(), **pipes, **options)
+    return subprocess.Popen(command, env=environment(), **{**pipes, **options})

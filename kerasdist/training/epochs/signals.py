@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and a closed output: the training saves and stops after the current call."""
+"""Ctrl-C, SIGTERM, SIGHUP, a closed output: the training saves and stops after the current call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 
 class Terminated(SystemExit):
-    """The run received SIGTERM and is saved: the process exits with 143."""
+    """The run received SIGTERM or SIGHUP and is saved: the process exits with 143 or 129."""
 
-    def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(128 + number)
+        self.name = signal.Signals(number).name
 
 
 class LostReaderError(BrokenPipeError):
@@ -25,7 +26,7 @@ class LostReaderError(BrokenPipeError):
 
 
 class TerminatedAfterEnd(Terminated):
-    """SIGTERM came when the training had ended: its result is that of a finished run."""
+    """A signal came when the training had ended: its result is that of a finished run."""
 
 
 class InterruptedAfterEnd(KeyboardInterrupt):
@@ -51,7 +52,9 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield self  # Only the main thread can set handlers.
             return
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # `nohup` wants the training to continue without its terminal.
             self._before[number] = signal.signal(number, self._note)
         try:
             yield self
@@ -78,8 +81,8 @@ def raise_for(number: int) -> None:
     """Raises the exception that a signal stands for."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    if number == signal.SIGTERM:
-        raise Terminated
+    if number in (signal.SIGTERM, signal.SIGHUP):
+        raise Terminated(number)
     if number == signal.SIGPIPE:
         raise LostReaderError
 
@@ -88,12 +91,12 @@ def raise_after_end(number: int) -> None:
     """Raises what a signal stands for that came too late to stop the training."""
     if number == signal.SIGINT:
         raise InterruptedAfterEnd
-    if number == signal.SIGTERM:
-        raise TerminatedAfterEnd
+    if number in (signal.SIGTERM, signal.SIGHUP):
+        raise TerminatedAfterEnd(number)
     if number == signal.SIGPIPE:
         raise LostReaderAfterEndError
 
 
 def title(error: BaseException) -> str:
     """What stopped a run, in words."""
-    return "SIGTERM" if isinstance(error, Terminated) else str(error) or "Ctrl-C"
+    return error.name if isinstance(error, Terminated) else str(error) or "Ctrl-C"

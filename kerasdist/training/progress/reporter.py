@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import shutil
 import sys
@@ -27,6 +28,19 @@ def as_text(logs: Mapping[str, Any]) -> str:
 
 # A log of short steps has so many seconds between their lines, unless the user chose the steps.
 SECONDS_BETWEEN_STEPS = 1.0
+
+
+# Writing fails with these if a pipe has no reader, or if the terminal was closed.
+_NO_READER = (errno.EPIPE, errno.EIO)
+
+
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_READER:
+            raise
 
 
 class Reporter:
@@ -63,17 +77,19 @@ class Reporter:
         return self.mode not in ("json", "silent")
 
     def _print(self, text: str, kind: str = "") -> None:
-        if self._display is not None:
-            self._display.print(text, kind)
-        elif self._has_reader:
-            try:
+        if not self._has_reader:
+            return
+        try:
+            if self._display is not None:
+                self._display.print(text, kind)
+            else:
                 # Looked up at each call, because notebooks and tests replace sys.stdout.
                 print(text, file=self._stream or sys.stdout, flush=True)
-            except BrokenPipeError:
-                if self.on_lost_reader is None:
-                    raise
-                self._has_reader = False
-                self.on_lost_reader()
+        except OSError as error:
+            if self.on_lost_reader is None or error.errno not in _NO_READER:
+                raise
+            self._has_reader = False
+            self.on_lost_reader()
 
     def _stamp(self) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", self._now())
@@ -104,7 +120,8 @@ class Reporter:
                     yield
             finally:
                 shown, self._display = self._display, None
-                shown.stop()
+                with _unless_gone():
+                    shown.stop()
 
     @contextlib.contextmanager
     def _counting(

@@ -338,3 +338,21 @@ def test_the_commands_that_are_suggested_work(command, tiny):
     assert "`--run-dir runs/tiny/0001` with more --epochs continues this one" in again
     more = command("fit", "tiny", "--epochs", 2, "--run-dir", "runs/tiny/0001")
     assert "continuing after step 5" in more.out
+
+
+def test_a_run_is_saved_when_its_terminal_is_closed(tmp_path, tiny):
+    """As when a connection breaks: SIGHUP, and nothing can be written any more."""
+    ours, theirs = os.openpty()
+    pipes = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    options = ("fit", "tiny", "--epochs", 4000, "--run-dir", "run")
+    with start(*options, cwd=tmp_path, **pipes) as process:
+        os.close(theirs)
+        seen = b""
+        while b"epoch 3/4000" not in seen:
+            seen += os.read(ours, 4096)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 129
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert (result["status"], result["error"]) == ("interrupted", "SIGHUP")
+    assert (tmp_path / f"run/checkpoints/step-{result['steps']:08}").is_dir()

@@ -1,5 +1,6 @@
 """What stops a training between two steps, and what is kept then."""
 
+import errno
 import io
 import json
 import os
@@ -24,7 +25,7 @@ class Reader(io.StringIO):
     def write(self, text):
         self.lines -= text.count("\n")
         if self.lines < 0:
-            raise BrokenPipeError
+            raise BrokenPipeError(errno.EPIPE, "no reader")
         return super().write(text)
 
 
@@ -69,3 +70,18 @@ def test_ctrl_c_after_the_reader_left_still_saves():
         assert interrupts.received == signal.SIGINT
         interrupts.lose_reader()
         assert interrupts.received == signal.SIGINT
+
+
+def test_a_closed_connection_stops_it_unless_nohup_started_it():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with Interrupts().watching() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.received == signal.SIGHUP
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with Interrupts().watching() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.received is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
