@@ -488,6 +488,7 @@ def test_a_shell_on_a_terminal_is_no_notebook(notebook, monkeypatch):
 
 TRAINING = """
 import sys
+import time
 
 import keras
 import numpy as np
@@ -498,7 +499,8 @@ model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse", metrics=["mae"])
 x = np.linspace(0, 1, 64).astype("float32")[:, None]
 told = keras.callbacks.LambdaCallback(
-    on_epoch_end=lambda epoch, logs: print("epoch", epoch, "was seen") if epoch == 1 else None
+    on_epoch_end=lambda epoch, logs: print("epoch", epoch, "was seen") if epoch == 1 else None,
+    on_epoch_begin=lambda epoch, logs: time.sleep(1.2 * (epoch == 2)),  # The display ticks.
 )
 kerasdist.fit(
     model, (x, 2 * x), validation_data=(x, x), batch_size=16, epochs=int(sys.argv[1]),
