@@ -9,8 +9,10 @@ import keras
 
 from kerasdist.errors import InexactLossError
 from kerasdist.models import pure
+from kerasdist.models.cases import Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import RELATIVE, Mode, Probe, rounding_of
+from kerasdist.models.probe import Probe
+from kerasdist.models.rounding import RELATIVE, gradient_rounding, rounding_of
 
 # Smaller differences of losses count as rounding.
 _SMALLEST = 1e-6
@@ -32,7 +34,8 @@ def find_inexact(
     training: bool,
     class_weight: dict[int, float] | None = None,
 ) -> Finding:
-    """Compares the loss of some examples with the weighted losses of two parts of them.
+    """Compares the loss of some examples with the weighted losses of two parts of them; to train,
+    also its gradients for the weights.
 
     They differ for a loss that is summed by hand, that divides by something Keras does not see, or
     that compares the examples of a batch with one another. The comparison is made three times: with
@@ -61,8 +64,15 @@ def find_inexact(
         parts = [share * part.loss for share, part in zip(shares, seen, strict=True)]
         size = max(abs(whole.loss), *(abs(part) for part in parts))
         if abs(sum(parts) - whole.loss) > tolerance * size + _SMALLEST:
-            told = _inexact(model, shards, probe.count, whole.loss, sum(parts))
-            return Finding(told, is_compared=True)
+            told = f"it is {whole.loss:.6g} for {probe.count} examples of the first batch, and "
+            told += f"{sum(parts):.6g} when they are cut in two"
+            return Finding(_inexact(model, shards, told), is_compared=True)
+        # A small term of a large loss may have a gradient that is not small.
+        (gap, _), *_ = case.gaps or [(0.0, 0.0)]
+        if gap > gradient_rounding(model):
+            told = f"its gradients for {probe.count} examples of the first batch differ by "
+            told += f"{gap:.2g} of the largest when they are cut in two"
+            return Finding(_inexact(model, shards, told), is_compared=True)
     return Finding(None, is_compared=bool(cases))
 
 
@@ -72,15 +82,12 @@ def _tolerance(model: keras.Model, *, has_own_terms: bool) -> float:
     return max(RELATIVE, rounding if has_own_terms else rounding / 10)
 
 
-def _inexact(
-    model: keras.Model, shards: int, count: int, whole: float, parts: float
-) -> InexactLossError:
+def _inexact(model: keras.Model, shards: int, told: str) -> InexactLossError:
     return InexactLossError(
         f"The loss of {type(model).__name__!r} ({pure.loss_names(model)}) is not a mean over "
-        f"examples: it is {whole:.6g} for {count} examples of the first batch, and {parts:.6g} "
-        f"when they are cut in two. With {shards} shards it would be computed on each shard, and "
-        "the result would depend on the number of shards. Leave out `whole_batch_loss=False`: then "
-        "it is computed on the outputs for the whole batch. Or use a mean over examples, or "
+        f"examples: {told}. With {shards} shards it would be computed on each shard, and the "
+        "result would depend on the number of shards. Leave out `whole_batch_loss=False`: then it "
+        "is computed on the outputs for the whole batch. Or use a mean over examples, or "
         "`devices=1, shards=1`. See docs/exactness.md."
     )
 

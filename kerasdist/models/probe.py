@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
+from kerasdist.models.cases import Case, Evaluation, Mode
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import Batch, Example, read
+from kerasdist.models.gradient_sums import Gradients, gap, gradient_of
 from kerasdist.models.tensors.composites import (
     as_tensor,
     count_rows,
@@ -25,87 +27,6 @@ from kerasdist.models.tensors.composites import (
 # The probe takes at most this many examples of the first batch, in two parts of different sizes.
 ROWS = 61
 _FIRST_PART = 38 / 61
-# Rounding may change sums and means of many numbers by this fraction.
-RELATIVE = 1e-4
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One way to evaluate the rows.
-
-    With a `seed` the rows come in another order, and each row of floats in the inputs and outputs
-    is multiplied by a factor of that row. If it also `weighs`, so are the sample weights. If
-    `begin` is not None, all state starts from it.
-    """
-
-    training: bool
-    seed: int | None = None
-    begin: float | None = None
-    weighs: bool = False
-
-    @property
-    def is_altered(self) -> bool:
-        """Whether the model may get values that it does not get in training."""
-        return self.seed is not None or self.begin is not None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What one evaluation of some rows gave: new values of state, and what metrics grew by."""
-
-    loss: float
-    state: dict[int, np.ndarray]
-    denominators: Sequence[tf.Tensor]
-    draws: pure.Draws
-    outputs: Sequence[np.ndarray | None]
-    added: Sequence[np.ndarray]
-    metrics: dict[int, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Case:
-    """The whole, its two parts, and the whole `again` with other random numbers.
-
-    In `again` only the draws differ that cannot be made equal for all rows.
-    """
-
-    mode: Mode
-    whole: Evaluation
-    again: Evaluation
-    parts: list[Evaluation]
-
-    @property
-    def has_loss(self) -> bool:
-        """Whether the losses can be compared: they are finite and do not depend on chance."""
-        seen = (self.whole, *self.parts)
-        return (
-            all(part.draws.are_alike and np.isfinite(part.loss) for part in seen)
-            and np.isclose(self.again.loss, self.whole.loss, rtol=1e-5).item()
-        )
-
-    @property
-    def by_chance(self) -> set[int]:
-        """The state that differs when it is computed again."""
-        again = self.again.state
-        return {
-            key
-            for key, value in self.whole.state.items()
-            if key not in again
-            or not np.allclose(as_float64(value), as_float64(again[key]), rtol=1e-5, equal_nan=True)
-        }
-
-    @property
-    def comparable(self) -> set[int]:
-        """The state that can be compared, whatever the loss and other state are."""
-        seen = (self.whole, *self.parts)
-        return {
-            key
-            for key in self.whole.state
-            if all(
-                key in part.state and np.isfinite(as_float64(part.state[key])).all()
-                for part in seen
-            )
-        } - self.by_chance
 
 
 class Probe:
@@ -193,8 +114,13 @@ class Probe:
                 break
         if len({each.num_draws for each in draws}) > 1:
             return None
+        shares = [size / self.count for size in self.sizes]
+        of_losses = zip(whole.gradients, *(part.gradients for part in parts), strict=True)
+        gaps = [(gap(each, parts, shares), gap(each, parts, [1, 1])) for each, *parts in of_losses]
+        # They are as large as the model.
+        whole, *parts = (replace(seen, gradients=()) for seen in (whole, *parts))
         again = self._evaluate(mode, 0, end, None, of_rows, other_chance=True)
-        return Case(mode, whole, again, parts)
+        return Case(mode, whole, again, parts, gaps)
 
     def _evaluate(
         self,
@@ -225,20 +151,36 @@ class Probe:
             shard.draw_seed = tf.constant([int(other_chance), 5], tf.int64)
             shard.one_row = pure.rows_like(end - start)
         repeated = pure.repeated_rows(end - start, of_rows, other_chance=other_chance)
-        with pure.patched(), repeated as draws:
-            forward = self._forward(mode, example, shard, factors)
+        with pure.patched(), repeated as draws, tf.GradientTape(persistent=True) as tape:
+            forward = self._forward(mode, example, shard, factors, tape)
         loss = 0.0 if forward.loss is None else float(forward.loss)
         state = {key: np.array(v) for key, v in forward.changed.items() if key in self._own}
         grown = zip(self._roles.metrics, forward.metrics, strict=False)  # None in a prediction.
         metrics = {id(v): np.array(value) for v, value in grown}
+        is_needed = mode.training and self.is_for_loss and not other_chance
+        gradients = self._gradients(forward, tape) if is_needed else ()
+        local = shard.local_denominators
         if self._with_loss:
-            return Evaluation(loss, state, shard.local_denominators, draws, (), (), metrics)
+            return Evaluation(loss, state, local, draws, (), (), metrics, gradients)
         outputs = [None if t is None else np.array(t) for t in tf.nest.flatten(forward.outputs)]
         added = [np.array(t) for t in forward.added]
-        return Evaluation(loss, state, shard.local_denominators, draws, outputs, added, metrics)
+        return Evaluation(loss, state, local, draws, outputs, added, metrics, gradients)
+
+    def _gradients(self, forward: pure.Forward, tape: tf.GradientTape) -> list[Gradients]:
+        losses = [forward.loss] if self._with_loss else forward.added
+        return [
+            [gradient_of(each) for each in tape.gradient(loss, self._weights)]
+            for loss in losses
+            if loss is not None
+        ]
 
     def _forward(
-        self, mode: Mode, example: Example, shard: pure.Shard, factors: np.ndarray | None
+        self,
+        mode: Mode,
+        example: Example,
+        shard: pure.Shard,
+        factors: np.ndarray | None,
+        tape: tf.GradientTape,
     ) -> pure.Forward:
         before = {} if mode.begin is None else self.before(mode)
 
@@ -246,7 +188,9 @@ class Probe:
             pairs = zip(getattr(self._roles, role), self._roles.natives(role), strict=True)
             return [tf.convert_to_tensor(before.get(id(v), native)) for v, native in pairs]
 
-        state = values("trainable"), values("other"), values("seeds")
+        self._weights = values("trainable")
+        tape.watch([weight for weight in self._weights if weight.dtype.is_floating])
+        state = self._weights, values("other"), values("seeds")
         if not self._has_targets:
             return pure.predict(self.model, self._roles, state, example)
         return pure.forward(
@@ -262,18 +206,6 @@ class Probe:
             if factors is None
             else lambda outputs: tf.nest.map_structure(lambda t: _times(t, factors), outputs),
         )
-
-
-def as_float64(value: np.ndarray) -> np.ndarray:
-    return np.asarray(value, "float64")
-
-
-def rounding_of(model: keras.Model) -> float:
-    """The relative rounding error of one number, with room for a few operations."""
-    types = {layer.compute_dtype for layer in pure.all_layers(model)}
-    if any("16" in name for name in types):
-        return 2e-2
-    return 1e-14 if types == {"float64"} else 1e-5
 
 
 def _map(function: Callable[[Any], Any], example: Example) -> Example:

@@ -19,7 +19,8 @@ from kerasdist.errors import keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
-from kerasdist.models.probe import ROWS, as_float64, rounding_of
+from kerasdist.models.probe import ROWS
+from kerasdist.models.rounding import as_float64, rounding_of
 from kerasdist.models.tensors.composites import (
     as_tensor,
     count_rows,

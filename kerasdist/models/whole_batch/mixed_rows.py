@@ -10,8 +10,10 @@ import keras
 import numpy as np
 
 from kerasdist.errors import InexactLossError, KerasdistError
+from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import RELATIVE, Case, Mode, Probe, rounding_of
+from kerasdist.models.probe import Probe
+from kerasdist.models.rounding import RELATIVE, rounding_of
 from kerasdist.models.whole_batch.separation import is_close
 
 # A few rows show it, and large models must not run on many of them.

@@ -13,8 +13,10 @@ import numpy as np
 
 from kerasdist.errors import InexactLossError
 from kerasdist.models import pure
+from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import RELATIVE, Case, Mode, Probe, as_float64, rounding_of
+from kerasdist.models.probe import Probe
+from kerasdist.models.rounding import RELATIVE, as_float64, gradient_rounding, rounding_of
 from kerasdist.models.state_rules import MEAN, SUM
 
 # A loss by `add_loss` that has one row per example.
@@ -66,7 +68,12 @@ def _rules_left(
     _check_outputs(model, case, tolerance)
     rules = rules or [[MEAN, SUM, ROWS] for _ in case.whole.added]
     for i, left in enumerate(rules):
-        rules[i] = [rule for rule in left if _holds(rule, case, i, probe.sizes, tolerance)]
+        rules[i] = [
+            rule
+            for rule in left
+            if _holds(rule, case, i, probe.sizes, tolerance)
+            and _gap(rule, case, i) <= gradient_rounding(model)
+        ]
         if not rules[i]:
             raise _inseparable(model, f"loss {i} by `add_loss`")
     return rules
@@ -133,6 +140,12 @@ def _holds(rule: str, case: Case, number: int, sizes: tuple[int, int], tolerance
     shares = [size / sum(sizes) if rule == MEAN else 1.0 for size in sizes]
     made = sum(share * as_float64(part) for share, part in zip(shares, parts, strict=True))
     return not is_close(whole, again, tolerance) or is_close(whole, np.asarray(made), tolerance)
+
+
+def _gap(rule: str, case: Case, number: int) -> float:
+    """How far its gradients are from those by the rule. A small term may have large ones."""
+    as_mean, as_sum = case.gaps[number] if case.gaps else (0.0, 0.0)
+    return as_mean if rule == MEAN else as_sum
 
 
 def _inseparable(model: keras.Model, what: str) -> InexactLossError:
