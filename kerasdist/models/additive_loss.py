@@ -9,10 +9,10 @@ import keras
 
 from kerasdist.errors import InexactLossError
 from kerasdist.models import pure
-from kerasdist.models.cases import Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import Probe
-from kerasdist.models.rounding import RELATIVE, gradient_rounding, rounding_of
+from kerasdist.models.probing.cases import Mode
+from kerasdist.models.probing.probe import Probe
+from kerasdist.models.probing.rounding import RELATIVE, of_gradients, rounding_of
 
 # Smaller differences of losses count as rounding.
 _SMALLEST = 1e-6
@@ -69,7 +69,7 @@ def find_inexact(
             return Finding(_inexact(model, shards, told), is_compared=True)
         # A small term of a large loss may have a gradient that is not small.
         (gap, _), *_ = case.gaps or [(0.0, 0.0)]
-        if gap > gradient_rounding(model):
+        if gap > of_gradients(model):
             told = f"its gradients for {probe.count} examples of the first batch differ by "
             told += f"{gap:.2g} of the largest when they are cut in two"
             return Finding(_inexact(model, shards, told), is_compared=True)

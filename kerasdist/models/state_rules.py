@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.errors import InexactStateError
-from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import Probe
-from kerasdist.models.rounding import RELATIVE, as_float64, rounding_of
+from kerasdist.models.probing.cases import Case, Mode
+from kerasdist.models.probing.probe import Probe
+from kerasdist.models.probing.rounding import RELATIVE, as_float64, rounding_of
 
 # MEAN: the mean of the shards' values, weighted by their examples. SAME: all shards have the same
 # value, so shard 0's is taken. SUM: the old value plus the changes of all shards.

@@ -8,8 +8,8 @@ import pytest
 
 import kerasdist
 from kerasdist.errors import InexactLossError
-from kerasdist.models import probe
 from kerasdist.models.memory.kept import kept
+from kerasdist.models.probing import probe
 from tests.models.sharded_models import (
     LAYERS,
     State,

@@ -15,7 +15,6 @@ from kerasdist.cli import folder_choice, run_callbacks
 from kerasdist.cli.fit_arguments import FitOptions
 from kerasdist.cli.job import Job, names_of
 from kerasdist.cli.options import LOG_EVERY
-from kerasdist.cli.run_end import report_at_the_end, result_of_a_stop
 from kerasdist.devices import cluster, worker
 from kerasdist.devices.placement import Placement, place
 from kerasdist.errors import first_line
@@ -27,6 +26,7 @@ from kerasdist.runs.catalog import read_object
 from kerasdist.runs.file_names import EVALUATION, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.training.epochs.plan import Plan
+from kerasdist.training.epochs.run_end import report_at_the_end, result_of_a_stop
 from kerasdist.training.options import (
     DataSource,
     ModelSource,

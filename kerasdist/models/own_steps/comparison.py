@@ -19,8 +19,9 @@ from kerasdist.errors import keras_reason
 from kerasdist.models import pure
 from kerasdist.models.fields import Batch
 from kerasdist.models.own_steps.plans import MEAN, SAME, StepPlan
-from kerasdist.models.probe import ROWS
-from kerasdist.models.rounding import as_float64, rounding_of
+from kerasdist.models.probing.gradient_sums import OF_LARGEST
+from kerasdist.models.probing.probe import ROWS
+from kerasdist.models.probing.rounding import as_float64, of_gradients, rounding_of
 from kerasdist.models.tensors.composites import (
     as_tensor,
     count_rows,
@@ -29,8 +30,8 @@ from kerasdist.models.tensors.composites import (
     rows_of,
 )
 
-# Sums of many numbers may differ by this fraction, small ones by a fraction of the largest one.
-_RELATIVE, _OF_LARGEST = 1e-3, 1e-5
+# Sums of many numbers may differ by this fraction.
+_RELATIVE = 1e-3
 
 
 def with_verdict(model: keras.Model, plan: StepPlan, batch: Batch) -> StepPlan:
@@ -141,7 +142,7 @@ class _Comparison:
                 continue  # It depends on chance.
             found = sum(g for g in of_parts if g is not None)
             own = np.abs(expected).max(initial=0)
-            limit = (_RELATIVE + self._rounding) * own + (_OF_LARGEST + self._rounding) * largest
+            limit = of_gradients(self._model) * (own + OF_LARGEST * largest)
             if not np.all(np.abs(found - expected) <= limit):
                 return "its gradients on parts of a batch do not add up to those on the whole batch"
         return ""

@@ -10,10 +10,10 @@ import keras
 import numpy as np
 
 from kerasdist.errors import InexactLossError, KerasdistError
-from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import Probe
-from kerasdist.models.rounding import RELATIVE, rounding_of
+from kerasdist.models.probing.cases import Case, Mode
+from kerasdist.models.probing.probe import Probe
+from kerasdist.models.probing.rounding import of_outputs
 from kerasdist.models.whole_batch.separation import is_close
 
 # A few rows show it, and large models must not run on many of them.
@@ -31,7 +31,7 @@ def refuse_mixed_rows(model: keras.Model, batch: Batch, *, training: bool, targe
         raise InexactLossError(str(error)) from error
     if case is None:
         return
-    tolerance = max(RELATIVE, rounding_of(model))
+    tolerance = of_outputs(model)
     for i in range(len(case.whole.outputs)):
         if _differs(case, i, tolerance):
             raise InexactLossError(

@@ -13,10 +13,10 @@ import numpy as np
 
 from kerasdist.errors import InexactLossError
 from kerasdist.models import pure
-from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import Probe
-from kerasdist.models.rounding import RELATIVE, as_float64, gradient_rounding, rounding_of
+from kerasdist.models.probing.cases import Case, Mode
+from kerasdist.models.probing.probe import Probe
+from kerasdist.models.probing.rounding import as_float64, of_gradients, of_outputs
 from kerasdist.models.state_rules import MEAN, SUM
 
 # A loss by `add_loss` that has one row per example.
@@ -64,7 +64,7 @@ def _rules_left(
     case = probe.compare(mode)
     if case is None:
         return rules
-    tolerance = max(RELATIVE, rounding_of(model))
+    tolerance = of_outputs(model)
     _check_outputs(model, case, tolerance)
     rules = rules or [[MEAN, SUM, ROWS] for _ in case.whole.added]
     for i, left in enumerate(rules):
@@ -72,7 +72,7 @@ def _rules_left(
             rule
             for rule in left
             if _holds(rule, case, i, probe.sizes, tolerance)
-            and _gap(rule, case, i) <= gradient_rounding(model)
+            and _gap(rule, case, i) <= of_gradients(model)
         ]
         if not rules[i]:
             raise _inseparable(model, f"loss {i} by `add_loss`")

@@ -9,10 +9,10 @@ import numpy as np
 
 from kerasdist.errors import InexactStateError
 from kerasdist.models import pure
-from kerasdist.models.cases import Case, Mode
 from kerasdist.models.fields import Batch
-from kerasdist.models.probe import Probe
-from kerasdist.models.rounding import RELATIVE, as_float64, rounding_of
+from kerasdist.models.probing.cases import Case, Mode
+from kerasdist.models.probing.probe import Probe
+from kerasdist.models.probing.rounding import RELATIVE, as_float64, rounding_of
 
 
 def touched(model: keras.Model, forward: pure.Forward) -> tuple[keras.metrics.Metric, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 # A small gradient may differ by this part of what a large one may: it can be a difference of these.
-_OF_LARGEST = 1 / 30
+OF_LARGEST = 1 / 30
 
 
 class Gradient(NamedTuple):
@@ -62,7 +62,7 @@ def gap(whole: Gradients, parts: Sequence[Gradients], shares: Sequence[float]) -
     largest = max((size for _, size in pairs), default=0.0)
     if not largest or not np.isfinite(largest):
         return 0.0
-    return max(difference / (size + _OF_LARGEST * largest) for difference, size in pairs)
+    return max(difference / (size + OF_LARGEST * largest) for difference, size in pairs)
 
 
 def _aligned(gradients: Sequence[Gradient | None], given: Sequence[Gradient]) -> list[np.ndarray]:

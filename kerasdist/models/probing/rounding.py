@@ -9,18 +9,12 @@ from kerasdist.models import pure
 
 # Rounding may change sums and means of many numbers by this fraction.
 RELATIVE = 1e-4
+# In float64, by less than this.
+_WIDE = 1e-9
 
 
 def as_float64(value: np.ndarray) -> np.ndarray:
     return np.asarray(value, "float64")
-
-
-def gradient_rounding(model: keras.Model) -> float:
-    """The largest `gap` that may be rounding."""
-    rounding = rounding_of(model)
-    if keras.config.floatx() != "float64":  # Keras computes its losses in it.
-        rounding = max(rounding, 1e-5)
-    return 1e-9 if rounding < 1e-9 else 30 * rounding if rounding < 1e-3 else 0.2
 
 
 def rounding_of(model: keras.Model) -> float:
@@ -29,3 +23,17 @@ def rounding_of(model: keras.Model) -> float:
     if any("16" in name for name in types):
         return 2e-2
     return 1e-14 if types == {"float64"} else 1e-5
+
+
+def of_outputs(model: keras.Model) -> float:
+    """By what fraction of the largest number rounding may change the outputs of a model."""
+    rounding = rounding_of(model)
+    return _WIDE if rounding < _WIDE else max(RELATIVE, rounding)
+
+
+def of_gradients(model: keras.Model) -> float:
+    """By what fraction of the largest number rounding may change the gradient of a weight."""
+    rounding = rounding_of(model)
+    if rounding < _WIDE and keras.config.floatx() == "float64":  # Keras computes its losses in it.
+        return _WIDE
+    return 5e-2 if rounding > RELATIVE else 3e-4

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasdist.models import pure
-from kerasdist.models.gradient_sums import Gradients
-from kerasdist.models.rounding import as_float64
+from kerasdist.models.probing.gradient_sums import Gradients
+from kerasdist.models.probing.rounding import as_float64
 
 
 @dataclass(frozen=True)

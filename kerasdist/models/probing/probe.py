@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from kerasdist.errors import InexactLossError, KerasdistError, keras_reason
 from kerasdist.models import pure
-from kerasdist.models.cases import Case, Evaluation, Mode
 from kerasdist.models.class_weights import weigh_classes
 from kerasdist.models.fields import Batch, Example, read
-from kerasdist.models.gradient_sums import Gradients, gap, gradient_of
+from kerasdist.models.probing.cases import Case, Evaluation, Mode
+from kerasdist.models.probing.gradient_sums import Gradients, gap, gradient_of
 from kerasdist.models.tensors.composites import (
     as_tensor,
     count_rows,

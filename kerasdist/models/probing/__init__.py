@@ -1,0 +1,1 @@
+"""Evaluates parts of the first batch, to see what may be computed on parts."""
