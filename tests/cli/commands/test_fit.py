@@ -344,6 +344,8 @@ def test_a_run_is_saved_when_its_terminal_is_closed(tmp_path, tiny):
     """As when a connection breaks: SIGHUP, and nothing can be written any more."""
     ours, theirs = os.openpty()
     pipes = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    # The tests may run with `nohup`.
+    pipes["preexec_fn"] = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
     options = ("fit", "tiny", "--epochs", 4000, "--run-dir", "run")
     with start(*options, cwd=tmp_path, **pipes) as process:
         os.close(theirs)

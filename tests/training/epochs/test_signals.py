@@ -75,6 +75,7 @@ def test_ctrl_c_after_the_reader_left_still_saves():
 def test_a_closed_connection_stops_it_unless_nohup_started_it():
     before = signal.getsignal(signal.SIGHUP)
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # The tests may run with `nohup`.
         with Interrupts().watching() as interrupts:
             os.kill(os.getpid(), signal.SIGHUP)
             assert interrupts.received == signal.SIGHUP
