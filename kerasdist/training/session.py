@@ -26,7 +26,7 @@ from kerasdist.training import preparation
 from kerasdist.training.engines import engine_for
 from kerasdist.training.epochs.callbacks import Hooks
 from kerasdist.training.epochs.loop import Loop
-from kerasdist.training.epochs.signals import raise_after_end
+from kerasdist.training.epochs.signals import raise_for
 from kerasdist.training.epochs.validation import test
 from kerasdist.training.options import TrainingOptions
 from kerasdist.training.preparation import Prepared
@@ -101,7 +101,7 @@ def _train_stage(
         with phase("saving the trained model") if run.path else contextlib.nullcontext():
             _finish(options, engine, run, loop, hooks, watch, is_last=is_last)
         if options.keeping.is_kept:
-            raise_after_end(loop.last_signal())
+            raise_for(loop.last_signal(), is_after_end=True)
         return hooks.history, loop.taken_over()
 
 

@@ -21,8 +21,8 @@ PACKAGE = Path(kerasdist.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "inside-one-step.md"
 ROW = re.compile(r"^\| (\d*) ?\| `(\w+)` \| (\S+\.py) \| [^|]+ \|$", re.MULTILINE)
 MOST_SWITCHES = 20
-# Questions to placements and tensors, vectors of them, values that are read when they are needed, and what replaces
-# attributes of TensorFlow for a while.
+# Questions to placements and tensors, vectors of tensors, values that are read when they are
+# needed, and what replaces attributes of TensorFlow for a while.
 NOT_READ = (
     "devices/placement.py",
     "engine/compiled/counters.py",

@@ -12,7 +12,7 @@ from kerasdist.reports.live import write_report
 from kerasdist.runs.file_names import REPORT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import RunLockedError
-from kerasdist.training.epochs.signals import AFTER_END, LostReaderError, Terminated, title
+from kerasdist.training.epochs.signals import LostReaderError, Terminated, is_after_end, title
 from kerasdist.training.progress.reporter import Reporter
 
 
@@ -22,7 +22,7 @@ def result_of_a_stop(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Terminated, LostReaderError) as error:
-        if not isinstance(error, AFTER_END):
+        if not is_after_end(error):
             _stop(folder, "interrupted", title(error))
         raise
     except DivergedError as error:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+_AFTER_END = "the training had ended, and its result is kept"
+
 
 class Terminated(SystemExit):
     """The run received SIGTERM or SIGHUP and is saved: the process exits with 143 or 129."""
@@ -23,21 +25,6 @@ class LostReaderError(BrokenPipeError):
 
     def __init__(self) -> None:
         super().__init__("the reader of its output was closed")
-
-
-class TerminatedAfterEnd(Terminated):
-    """A signal came when the training had ended: its result is that of a finished run."""
-
-
-class InterruptedAfterEnd(KeyboardInterrupt):
-    """Ctrl-C came when the training had ended: its result is that of a finished run."""
-
-
-class LostReaderAfterEndError(LostReaderError):
-    """The output was closed when the training had ended: its result is that of a finished run."""
-
-
-AFTER_END = (TerminatedAfterEnd, InterruptedAfterEnd, LostReaderAfterEndError)
 
 
 class Interrupts:
@@ -77,24 +64,25 @@ class Interrupts:
         self._before = {}
 
 
-def raise_for(number: int) -> None:
-    """Raises the exception that a signal stands for."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    if number in (signal.SIGTERM, signal.SIGHUP):
-        raise Terminated(number)
-    if number == signal.SIGPIPE:
-        raise LostReaderError
+def raise_for(number: int, *, is_after_end: bool = False) -> None:
+    """Raises the exception that a signal stands for; none for 0.
+
+    If it came too late to stop the training, the result is that of a finished run.
+    """
+    errors: dict[int, BaseException] = {signal.SIGPIPE: LostReaderError()}
+    # Python ends with code 130 only for this class itself.
+    errors[signal.SIGINT] = KeyboardInterrupt(*[_AFTER_END] * is_after_end)
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        errors[each] = Terminated(each)
+    if number:
+        error = errors[number]
+        vars(error)["is_after_end"] = is_after_end
+        raise error
 
 
-def raise_after_end(number: int) -> None:
-    """Raises what a signal stands for that came too late to stop the training."""
-    if number == signal.SIGINT:
-        raise InterruptedAfterEnd
-    if number in (signal.SIGTERM, signal.SIGHUP):
-        raise TerminatedAfterEnd(number)
-    if number == signal.SIGPIPE:
-        raise LostReaderAfterEndError
+def is_after_end(error: BaseException) -> bool:
+    """Whether it was raised for a signal that came when the training had ended."""
+    return bool(vars(error).get("is_after_end"))
 
 
 def title(error: BaseException) -> str:

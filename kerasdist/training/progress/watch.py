@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from kerasdist.training.run import Run
 # An epoch that is longer than both together is told from a part of it: the steps of so many
 # seconds, after those of so many.
 _SECONDS_LEFT_OUT, _SECONDS_MEASURED = 1.0, 2.0
+# A log in which nobody asked for lines of steps has one after so many seconds without any line.
+_SECONDS_OF_SILENCE = 30.0
 # Data that has not ended after so many seconds of training may never end.
 _SECONDS_WITHOUT_END = 60.0
 
@@ -51,6 +54,8 @@ class Watch:
         self._late: Reading | None = None
         self._epoch_steps: int | None = None
         self._may_be_endless = False
+        self._says_steps = options.log_every is None and options.reporter.mode == "lines"
+        self._said_at = time.monotonic()
 
     def close(self) -> None:
         self._summaries.close()
@@ -128,6 +133,9 @@ class Watch:
             rates, self._at_step = self._rates(self._at_step, learning_rate), self.meter.reading()
             rates["examples_per_second"] = round(rate, 3)
             self._run.log(kind="step", step=step, loss=outcome.loss, **rates)
+        elif self._says_steps and time.monotonic() - self._said_at >= _SECONDS_OF_SILENCE:
+            self._said_at = time.monotonic()
+            self.reporter.step(step, outcome.loss, *self.meter.rates())
         self.reporter.advance(step, step_in_epoch, self.meter)
         self._tell_long_epoch()
         self._tell_open_epoch(step_in_epoch)
@@ -144,7 +152,7 @@ class Watch:
     ) -> None:
         """At the end of an epoch: the line, the log, the summary."""
         self.reporter.epoch(epoch, epochs, logs)
-        self._may_be_endless = False
+        self._may_be_endless, self._said_at = False, time.monotonic()
         whole = self.meter.reading().since(self._at_epoch)
         if whole.steps == self._epoch_steps:  # Not so if a step compiled.
             self._tell_epoch(whole.seconds)

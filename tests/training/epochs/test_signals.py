@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import keras
@@ -86,3 +87,31 @@ def test_a_closed_connection_stops_it_unless_nohup_started_it():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+LATE = """
+import os, signal, sys
+import keras, numpy as np, kerasdist
+
+def late(logs):
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+callbacks = [keras.callbacks.LambdaCallback(on_train_end=late)]
+x = np.ones((8, 2), "float32")
+kerasdist.fit(model, x, x[:, :1], run_dir="run", callbacks=callbacks, progress=False)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", -signal.SIGINT), ("SIGTERM", 143)])
+def test_a_signal_at_the_very_end_ends_the_program_as_at_any_other_moment(name, code, tmp_path):
+    """It ended with a class of kerasdist's own and with code 1. The result is kept."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, name], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == code
+    if name == "SIGINT":
+        last = done.stderr.strip().splitlines()[-1]
+        assert last == "KeyboardInterrupt: the training had ended, and its result is kept"
+    assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "finished"

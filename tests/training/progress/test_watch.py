@@ -73,3 +73,21 @@ def test_data_that_does_not_end_is_told_once(monkeypatch, capsys):
     )
     kerasdist.fit(model, lambda: batches(100), epochs=1, steps_per_epoch=100)
     assert "so far" not in capsys.readouterr().out
+
+
+def test_a_long_epoch_is_not_silent_in_a_log(monkeypatch, capsys):
+    """Outside a terminal, `kerasdist.fit` printed nothing until the first epoch ended."""
+    monkeypatch.setattr(watches, "_SECONDS_OF_SILENCE", 0.2)
+
+    def batches():
+        for _ in range(150):
+            time.sleep(0.004)
+            yield np.ones((2, 3), "float32"), np.ones((2, 1), "float32")
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    kerasdist.fit(model, batches)
+    lines = capsys.readouterr().out.splitlines()
+    assert 1 <= sum(": step " in line for line in lines) <= 6
+    kerasdist.fit(model, batches, progress=False)
+    assert capsys.readouterr().out == ""
