@@ -31,6 +31,7 @@ _NEWER = {
     "layers",
     "trained_weights",
     "precision",
+    "augment",
     *_SETTINGS,
 }
 
@@ -71,6 +72,12 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     # Batches of another size have other hashes.
     found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES
+    if "augment" in names:
+        names.remove("augment")
+        had = "the run began with an `augment`, and has none now"
+        found.append(
+            had if saved["augment"] else "the run began without `augment`, and has one now"
+        )
     kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]
     if "model" in names and kinds[0] == kinds[1]:
         names.remove("model")

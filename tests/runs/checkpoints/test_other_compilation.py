@@ -12,10 +12,11 @@ X = np.random.default_rng(0).normal(size=(64, 6)).astype("float32")
 Y = X[:, :1]
 
 
-def fit(folder, epochs, optimizer="sgd", loss="mse", metrics=None):
+def fit(folder, epochs, optimizer="sgd", loss="mse", metrics=None, **options):
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
     model.compile(optimizer, loss, metrics=metrics)
-    return kerasdist.fit(model, X, Y, epochs=epochs, run_dir=folder, verbose=0, seed=0)
+    options = {"verbose": 0, "seed": 0, **options}
+    return kerasdist.fit(model, X, Y, epochs=epochs, run_dir=folder, **options)
 
 
 CHANGES = {
@@ -78,6 +79,33 @@ def test_another_batch_size_is_not_other_data(tmp_path):
     with pytest.raises(OtherRunError, match="batch_size was 32 and is 16") as error:
         kerasdist.fit(model, X, Y, batch_size=16, epochs=2, run_dir=tmp_path / "run", verbose=0)
     assert "the data differ" not in str(error.value)
+
+
+def flipped(batch, seed):
+    x, y = batch
+    return -x, -y
+
+
+@pytest.mark.parametrize("was_given", [True, False])
+def test_an_augment_is_neither_added_nor_removed(was_given, tmp_path):
+    with_one, without = {"augment": flipped}, {}
+    first, second = (with_one, without) if was_given else (without, with_one)
+    told = "began with an `augment`, and has none" if was_given else "began without `augment`, and"
+    fit(tmp_path / "run", 1, **first)
+    with pytest.raises(OtherRunError, match=told):
+        fit(tmp_path / "run", 2, **second)
+    assert fit(tmp_path / "run", 2, **first).epoch == [0, 1]
+
+
+def test_an_augment_may_have_another_name(tmp_path):
+    fit(tmp_path / "run", 1, augment=flipped)
+    again = fit(tmp_path / "run", 2, augment=lambda batch, seed: flipped(batch, seed))
+    assert again.epoch == [0, 1]
+
+
+def test_checkpoints_from_before_do_not_say_whether_there_was_an_augment():
+    now = {"model": "Sequential 1", "batch_size": 8, "augment": True}
+    refuse_other_run({"model": "Sequential 1", "batch_size": 8}, now, "folder")
 
 
 class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
