@@ -61,6 +61,17 @@ def test_another_rate_is_said(tmp_path, capsys):
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
+def test_the_rate_of_the_beginning_is_kept_over_several_resumes(tmp_path, capsys):
+    def shown_with(rate, epochs):
+        fit(tmp_path / "run", epochs, keras.optimizers.SGD(rate), verbose=1)
+        return " ".join("".join(capsys.readouterr()).split())
+
+    assert "when the run began" not in shown_with(0.01, 1)
+    assert "was 0.01 when the run began, and is 0.001 now" in shown_with(0.001, 2)
+    assert "when the run began" not in shown_with(0.01, 3)
+    assert "was 0.01 when the run began, and is 0.5 now" in shown_with(0.5, 4)
+
+
 def test_another_schedule_is_refused_but_not_a_longer_one(tmp_path):
     def of(rate, steps):
         schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
