@@ -132,6 +132,37 @@ def test_a_schedule_that_cannot_be_described_trains_and_resumes(tmp_path):
     assert found.epoch == [0, 1]
 
 
+SCHEDULES = {
+    "described": lambda: keras.optimizers.schedules.CosineDecay(0.1, 10),
+    "not described": OwnSchedule,
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_instead_of_a_number_is_refused_by_name(kind, tmp_path):
+    def of_schedule():
+        return keras.optimizers.SGD(SCHEDULES[kind]())
+
+    fit(tmp_path / "number", 1, optimizer=keras.optimizers.SGD(0.1))
+    told = "the learning rate was the number 0.1, and is a schedule now"
+    with pytest.raises(OtherRunError) as error:
+        fit(tmp_path / "number", 2, optimizer=of_schedule())
+    assert error.value.differences == (told,)
+    fit(tmp_path / "schedule", 1, optimizer=of_schedule())
+    told = "the learning rate was a schedule, and is the number 0.1 now"
+    with pytest.raises(OtherRunError) as error:
+        fit(tmp_path / "schedule", 2, optimizer=keras.optimizers.SGD(0.1))
+    assert error.value.differences == (told,)
+
+
+def test_other_layers_are_told_with_the_schedule(tmp_path):
+    fit_layers(tmp_path / "run", 1, hidden())
+    other = hidden("tanh")
+    other.compile(keras.optimizers.SGD(OwnSchedule()), "mse")
+    with pytest.raises(OtherRunError, match=r"the layer Dense differs.*rate was the number 0.01, "):
+        fit_layers(tmp_path / "run", 2, other)
+
+
 def with_layers(*layers):
     model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)])
     model.compile("sgd", "mse")
