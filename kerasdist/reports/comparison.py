@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kerasdist.reports import html, metric_plots
+from kerasdist.reports import html, metric_plots, program_settings
 from kerasdist.reports.metric_plots import Logged
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES
 from kerasdist.runs.reading import Run
@@ -63,10 +63,23 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The settings that are not the same in all runs, by name; None where a run lacks one."""
-    each = [settings_of(run) for run in runs]
-    names = {name: None for settings in each for name in settings}
-    rows = {name: [settings.get(name) for settings in each] for name in names}
-    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+    given = [settings_of(run) for run in runs]
+    kept = program_settings.of_runs(runs)
+    each = [{**settings, **more} for settings, more in zip(given, kept, strict=True)]
+    names = {name: None for settings in (*given, *kept) for name in settings}
+    of_programs = {name for more in kept for name in more}
+    rows = {}
+    for name in names:
+        row = [settings.get(name) for settings in each]
+        # Without a checkpoint, nobody knows what a program chose.
+        known = [
+            value
+            for value, settings, more in zip(row, each, kept, strict=True)
+            if name not in of_programs or more or name in settings
+        ]
+        if any(value != known[0] for value in known):
+            rows[name] = row
+    return program_settings.readable(rows)
 
 
 def metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
@@ -127,7 +140,7 @@ def sections(names: Sequence[str], runs: Sequence[Run], logged: Sequence[Logged]
         html.section("Runs", note, _overview(names, runs)),
         html.section("Final metrics", _metrics(names, runs, found)),
         html.section("Curves", html.grid(plots)),
-        html.section("Settings that differ", _differences(names, differences(runs))),
+        html.section("Settings that differ", _differences(names, runs)),
     ]
 
 
@@ -187,11 +200,13 @@ def _metrics(
     return html.table(("metric", *names), rows) if rows else "<p>No run has metrics yet.</p>"
 
 
-def _differences(names: Sequence[str], found: Mapping[str, Sequence[Any]]) -> str:
+def _differences(names: Sequence[str], runs: Sequence[Run]) -> str:
     rows = [
         [html.row_name(name), *(html.cell(html.beginning(value)) for value in values)]
-        for name, values in found.items()
+        for name, values in differences(runs).items()
     ]
+    unrecorded = program_settings.unrecorded(names, runs)
+    note = f'<p class="note">{escape(unrecorded)}</p>' if unrecorded else ""
     if not rows:
-        return "<p>None: all settings are the same.</p>"
-    return html.table(("setting", *names), rows, "words")
+        return note or "<p>None: all settings are the same.</p>"
+    return note + html.table(("setting", *names), rows, "words")

@@ -196,6 +196,8 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         "ema": step.ema,
         "steps_per_epoch": options.plan.steps_per_epoch,
         "shuffle": options.data.shuffle,
+        # Not its name: a lambda has none, and a function may move.
+        "augment": options.data.augment is not None,
         **_chosen(options),
         **({"jit": True} if jit.is_on and jit.is_chosen else {}),
         **({"whole_batch_loss": True} if step.whole_batch_loss else {}),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kerasdist.reports import comparison, html, live, page, plots
+from kerasdist.reports import comparison, html, live, page, plots, program_settings
 from kerasdist.reports.live import LiveReport, write_report
 from tests import run_folders
 
@@ -61,7 +61,9 @@ def test_reports_are_written_without_tensorflow():
     assert done.stdout == "set()\n", done.stderr
 
 
-@pytest.mark.parametrize("module", [live, html, plots, comparison], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [live, html, plots, comparison, program_settings], ids=lambda m: m.__name__
+)
 def test_examples_of_docstrings_run(module):
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -11,7 +11,7 @@ from typing import Any
 from kerasdist.cli.options import parse_options
 from kerasdist.cli.parser import Option
 from kerasdist.errors import KerasdistError, closest
-from kerasdist.reports import comparison, html
+from kerasdist.reports import comparison, html, program_settings
 from kerasdist.runs.atomic import as_json, write_text
 from kerasdist.runs.catalog import is_run, runs_below
 from kerasdist.runs.file_names import CONFIG
@@ -206,8 +206,12 @@ def _print_comparison(found: Sequence[Run]) -> None:
         print(f"\n{comparison.UNRANKED}")
     print()
     differing = comparison.differences(found)
+    unrecorded = program_settings.unrecorded(names, found)
+    if unrecorded:
+        print(unrecorded)
     if not differing:
-        print("no setting differs")
+        if not unrecorded:
+            print("no setting differs")
         return
     rows = [
         [name, *(html.text_of(html.beginning(value, _MOST_OF_A_SETTING)) for value in values)]

@@ -31,6 +31,7 @@ _NEWER = {
     "layers",
     "trained_weights",
     "precision",
+    "augment",
     *_SETTINGS,
 }
 
@@ -59,6 +60,9 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         if _THINGS.get(kind, "metrics") not in names:
             told = _differences(saved[kind], now.get(kind, {}), sorted(both))
             settings += [f"{_SETTINGS[kind]}{text}" for text in told]
+    # A rate that is a number is a variable of the optimizer, and one of a schedule is not.
+    if {"model", "optimizer"} & names == {"model"} and "schedule" in saved:
+        settings += _of_kind_of_rate(saved.get("learning_rate"), now.get("learning_rate"))
     layers = []
     if "layers" in names:
         names.remove("layers")
@@ -71,6 +75,12 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     # Batches of another size have other hashes.
     found = ["the data differ"] if names & _HASHES and "batch_size" not in names else []
     names -= _HASHES
+    if "augment" in names:
+        names.remove("augment")
+        had = "the run began with an `augment`, and has none now"
+        found.append(
+            had if saved["augment"] else "the run began without `augment`, and has one now"
+        )
     kinds = [str(each.get("model")).partition(" ")[0] for each in (saved, now)]
     if "model" in names and kinds[0] == kinds[1]:
         names.remove("model")
@@ -79,6 +89,14 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
             found.append("the layers of the model differ")
     plain = [{**each, "model": kind} for each, kind in zip((saved, now), kinds, strict=True)]
     return found + layers + settings + _differences(plain[0], plain[1], sorted(names))
+
+
+def _of_kind_of_rate(before: float | None, rate: float | None) -> list[str]:
+    """Whether one of the rates is a number, and the other one is a schedule."""
+    if (before is None) == (rate is None):
+        return []
+    was, is_now = ("a schedule" if r is None else f"the number {r:.6g}" for r in (before, rate))
+    return [f"the learning rate was {was}, and is {is_now} now"]
 
 
 def of_layers(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -10,9 +10,9 @@ from kerasdist.devices.placement import Placement
 from kerasdist.devices.shard_counts import resolve_shards
 from kerasdist.errors import KerasdistError
 from kerasdist.runs.catalog import read_config
-from kerasdist.runs.checkpoints import Checkpoint, Store
+from kerasdist.runs.checkpoints import Checkpoint
 from kerasdist.runs.checkpoints.contents import decoded, encoded
-from kerasdist.runs.file_names import CHECKPOINTS
+from kerasdist.runs.checkpoints.kept_identity import kept_identity
 from kerasdist.runs.folder import RunFolder
 
 # Where a run is written, as `fit` receives it; None for a run without a folder.
@@ -39,21 +39,13 @@ def kept_stage(folder: Path) -> int:
 
 def kept_layers(folder: Path) -> dict[str, dict[str, Any]] | None:
     """The settings of the layers that the run was trained with; None if they are not known."""
-    value = _identity(folder).get("layers")
+    value = kept_identity(folder).get("layers")
     return value if isinstance(value, dict) else None
 
 
 def _kept(folder: Path, name: str) -> int | None:
-    value = _identity(folder).get(name)
+    value = kept_identity(folder).get(name)
     return value if isinstance(value, int) else None
-
-
-def _identity(folder: Path) -> dict[str, Any]:
-    if not (folder / CHECKPOINTS).is_dir():
-        return {}
-    meta = Store(folder / CHECKPOINTS, make_parents=False).newest_meta()
-    found: dict[str, Any] = (meta or {}).get("identity", {})
-    return found
 
 
 def choose_seed(given: int | None, fresh: int, placement: Placement, run_dir: RunPath) -> int:

@@ -123,6 +123,8 @@ class Recovery:
         rate = differences.rate_warning(identity, self._identity)
         if rate is not None:
             self._warn(rate)
+        if "learning_rate" in identity:  # The next checkpoints say how the run began, too.
+            self._identity["learning_rate"] = identity["learning_rate"]
         is_deterministic = bool(self._identity.get("deterministic"))
         made_with = meta.pop("made_with", {})
         warning = differences.bits_warning(

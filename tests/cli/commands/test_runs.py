@@ -3,12 +3,16 @@
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
 
+import keras
+import numpy as np
 import pytest
 
+import kerasdist
 from kerasdist.cli import main
 from kerasdist.reports import comparison
 from kerasdist.runs import reading
@@ -178,6 +182,67 @@ def test_a_run_and_itself_differ_in_nothing(command, runs):
     done = command("runs", "runs/b/0001", "runs/b/0001")
     assert done.lines[-1] == "no setting differs"
     assert "*" not in "".join(done.lines[1:])
+
+
+def trained(folder, rate=0.1, units=4, optimizer=keras.optimizers.SGD, scale=1.0, **options):
+    """A run of a Python program."""
+    x = np.arange(48, dtype="float32").reshape(16, 3) * scale / 48
+    layers = [keras.layers.Dense(units), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile(optimizer(rate), "mse")
+    options = {"batch_size": 8, "seed": 0, **options}
+    kerasdist.fit(model, x, x[:, :1], epochs=1, run_dir=folder, verbose=0, **options)
+
+
+def compared(command, *runs):
+    """The rows below "setting that differs"."""
+    rows = [re.split(r"  +", line) for line in command("runs", *runs).lines]
+    starts = [i for i, row in enumerate(rows) if row[0] == "setting that differs"]
+    return {row[0]: row[1:] for row in rows[starts[0] + 1 :]} if starts else {}
+
+
+def test_what_python_programs_chose_is_compared(command, tmp_path):
+    trained("runs/a")
+    trained("runs/b", 0.01, 5, clip_norm=1.0, deterministic=True)
+    assert compared(command, "runs/a", "runs/b") == {
+        "learning_rate": ["0.1", "0.01"],
+        "shards": ["1", "4"],
+        "deterministic": ["no", "yes"],
+        "clip_norm": ["–", "1"],
+        "layer Dense units": ["4", "5"],
+    }
+    first, second = command("runs", "runs/a", "runs/b", "--json").objects
+    assert (first["settings"]["learning_rate"], second["settings"]["learning_rate"]) == (0.1, 0.01)
+    assert command("runs", "runs/a", "runs/b", "--html", "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "<tr><th>learning_rate</th><td>0.1</td><td>0.01</td></tr>" in page
+
+
+def test_another_optimizer_or_other_data_of_python_programs_are_told(command):
+    trained("runs/a")
+    trained("runs/b", optimizer=keras.optimizers.Adam)
+    trained("runs/c", scale=2.0)
+    found = compared(command, "runs/a", "runs/b")
+    assert found == {"optimizer": ["SGD", "Adam"]}
+    assert list(compared(command, "runs/a", "runs/c")) == ["data (fingerprint)"]
+    trained("runs/d")
+    assert command("runs", "runs/a", "runs/d").lines[-1] == "no setting differs"
+
+
+def test_a_program_without_a_checkpoint_is_said_to_be_unknown(command, tmp_path):
+    trained("runs/a")
+    trained("runs/b", 0.01, batch_size=4)
+    shutil.rmtree("runs/b/checkpoints")
+    told = (
+        "The settings of the program of b are not recorded: there is no checkpoint that can be "
+        "read."
+    )
+    done = command("runs", "runs/a", "runs/b", "--html", "page.html")
+    assert told in done.lines
+    assert compared(command, "runs/a", "runs/b") == {"batch_size": ["8", "4"]}
+    assert told in (tmp_path / "page.html").read_text()
+    shutil.rmtree("runs/a/checkpoints")
+    assert command("runs", "runs/a", "runs/a").lines[-1].startswith("The settings of the program")
 
 
 def test_a_page_compares_the_curves(command, runs, tmp_path):

@@ -12,10 +12,11 @@ X = np.random.default_rng(0).normal(size=(64, 6)).astype("float32")
 Y = X[:, :1]
 
 
-def fit(folder, epochs, optimizer="sgd", loss="mse", metrics=None):
+def fit(folder, epochs, optimizer="sgd", loss="mse", metrics=None, **options):
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
     model.compile(optimizer, loss, metrics=metrics)
-    return kerasdist.fit(model, X, Y, epochs=epochs, run_dir=folder, verbose=0, seed=0)
+    options = {"verbose": 0, "seed": 0, **options}
+    return kerasdist.fit(model, X, Y, epochs=epochs, run_dir=folder, **options)
 
 
 CHANGES = {
@@ -60,6 +61,17 @@ def test_another_rate_is_said(tmp_path, capsys):
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
+def test_the_rate_of_the_beginning_is_kept_over_several_resumes(tmp_path, capsys):
+    def shown_with(rate, epochs):
+        fit(tmp_path / "run", epochs, keras.optimizers.SGD(rate), verbose=1)
+        return " ".join("".join(capsys.readouterr()).split())
+
+    assert "when the run began" not in shown_with(0.01, 1)
+    assert "was 0.01 when the run began, and is 0.001 now" in shown_with(0.001, 2)
+    assert "when the run began" not in shown_with(0.01, 3)
+    assert "was 0.01 when the run began, and is 0.5 now" in shown_with(0.5, 4)
+
+
 def test_another_schedule_is_refused_but_not_a_longer_one(tmp_path):
     def of(rate, steps):
         schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
@@ -80,6 +92,33 @@ def test_another_batch_size_is_not_other_data(tmp_path):
     assert "the data differ" not in str(error.value)
 
 
+def flipped(batch, seed):
+    x, y = batch
+    return -x, -y
+
+
+@pytest.mark.parametrize("was_given", [True, False])
+def test_an_augment_is_neither_added_nor_removed(was_given, tmp_path):
+    with_one, without = {"augment": flipped}, {}
+    first, second = (with_one, without) if was_given else (without, with_one)
+    told = "began with an `augment`, and has none" if was_given else "began without `augment`, and"
+    fit(tmp_path / "run", 1, **first)
+    with pytest.raises(OtherRunError, match=told):
+        fit(tmp_path / "run", 2, **second)
+    assert fit(tmp_path / "run", 2, **first).epoch == [0, 1]
+
+
+def test_an_augment_may_have_another_name(tmp_path):
+    fit(tmp_path / "run", 1, augment=flipped)
+    again = fit(tmp_path / "run", 2, augment=lambda batch, seed: flipped(batch, seed))
+    assert again.epoch == [0, 1]
+
+
+def test_checkpoints_from_before_do_not_say_whether_there_was_an_augment():
+    now = {"model": "Sequential 1", "batch_size": 8, "augment": True}
+    refuse_other_run({"model": "Sequential 1", "batch_size": 8}, now, "folder")
+
+
 class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Without a `get_config`."""
 
@@ -91,6 +130,37 @@ def test_a_schedule_that_cannot_be_described_trains_and_resumes(tmp_path):
     for epochs in (1, 2):
         found = fit(tmp_path / "run", epochs, optimizer=keras.optimizers.SGD(OwnSchedule()))
     assert found.epoch == [0, 1]
+
+
+SCHEDULES = {
+    "described": lambda: keras.optimizers.schedules.CosineDecay(0.1, 10),
+    "not described": OwnSchedule,
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_instead_of_a_number_is_refused_by_name(kind, tmp_path):
+    def of_schedule():
+        return keras.optimizers.SGD(SCHEDULES[kind]())
+
+    fit(tmp_path / "number", 1, optimizer=keras.optimizers.SGD(0.1))
+    told = "the learning rate was the number 0.1, and is a schedule now"
+    with pytest.raises(OtherRunError) as error:
+        fit(tmp_path / "number", 2, optimizer=of_schedule())
+    assert error.value.differences == (told,)
+    fit(tmp_path / "schedule", 1, optimizer=of_schedule())
+    told = "the learning rate was a schedule, and is the number 0.1 now"
+    with pytest.raises(OtherRunError) as error:
+        fit(tmp_path / "schedule", 2, optimizer=keras.optimizers.SGD(0.1))
+    assert error.value.differences == (told,)
+
+
+def test_other_layers_are_told_with_the_schedule(tmp_path):
+    fit_layers(tmp_path / "run", 1, hidden())
+    other = hidden("tanh")
+    other.compile(keras.optimizers.SGD(OwnSchedule()), "mse")
+    with pytest.raises(OtherRunError, match=r"the layer Dense differs.*rate was the number 0.01, "):
+        fit_layers(tmp_path / "run", 2, other)
 
 
 def with_layers(*layers):
