@@ -10,8 +10,8 @@ from typing import Any
 
 from kerasdist.cli.job import Job
 from kerasdist.runs.atomic import as_json
-from kerasdist.runs.catalog import newest_first, read_config, status
-from kerasdist.runs.file_names import BEST, FINAL
+from kerasdist.runs.catalog import CODE, newest_first, read_config, read_object, status
+from kerasdist.runs.file_names import BEST, FINAL, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.runs.lock import is_locked
 
@@ -40,14 +40,20 @@ def choose(job: Job, options: Mapping[str, Any]) -> RunFolder:
     """The folder of `--run-dir`, or the newest unfinished one of this command, or a new one."""
     parent = Path("runs") / job.name
     if options["run_dir"]:
-        return RunFolder(options["run_dir"], job.config(), job.source, resume=options["resume"])
+        return RunFolder(options["run_dir"], _content(job), job.source, resume=options["resume"])
     if options["resume"]:
         for path in newest_first(parent):
             if _is_same_run(job, path) and not is_locked(path):
                 if status(path) == "diverged":
                     break
-                return RunFolder(path, job.config(), job.source, resume=True)
-    return RunFolder.numbered(parent, job.config(), job.source)
+                return RunFolder(path, _content(job), job.source, resume=True)
+    return RunFolder.numbered(parent, _content(job), job.source)
+
+
+def _content(job: Job) -> dict[str, Any]:
+    """The config.json of a run that starts now."""
+    code = job.code()
+    return job.config() if code is None else {**job.config(), CODE: code}
 
 
 def tell(
@@ -92,6 +98,27 @@ def is_finished(job: Job, path: Path) -> bool:
     return status(path) == "finished" and _is_same_run(job, path)
 
 
+def is_edited(job: Job, path: Path) -> bool:
+    """Whether the code was changed since a run was trained. Older runs do not know."""
+    config, code = read_config(path) or {}, job.code()
+    return code is not None and config.get(CODE, code) != code
+
+
+def about_finished(job: Job, options: Mapping[str, Any], path: Path) -> str:
+    """Says that there is nothing left to train, and what to do instead."""
+    again = "another --run-dir" if options["run_dir"] else "--no-resume"
+    if is_edited(job, path):
+        what = "the code" if job.recipe is None else "the code of the recipe"
+        return (
+            f"run {path} is finished, but {what} was changed since: {again} trains it in a new run"
+        )
+    stopped = read_object(path / RESULT).get("stopped")
+    if stopped:
+        return f"run {path} is finished. It stopped early: {stopped}. {again} starts a new run."
+    more = f"`--run-dir {path}` with more --epochs continues this one"
+    return f"run {path} is finished; {again} starts a new run, {more}"
+
+
 def _is_same_run(job: Job, path: Path) -> bool:
     """Whether the same command started the run in a folder."""
     config = read_config(path)
@@ -114,6 +141,7 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     # Only "on" makes another run. The default was "off" before it was "auto".
     each["options"]["jit"] = each["options"].get("jit") == "on"
     each.pop("kerasdist", None)
+    each.pop(CODE, None)
     return each
 
 

@@ -18,6 +18,7 @@ from kerasdist.devices.placement import place
 from kerasdist.errors import KerasdistError
 from kerasdist.phases.phase import phase
 from kerasdist.phases.prose import say
+from kerasdist.recipes import code_hash
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.places import reference_to
 from kerasdist.recipes.recipe import Recipe, load_recipe
@@ -110,6 +111,15 @@ class Job:
         }  # They do not change what is trained.
         config["options"] = {k: v for k, v in options.run.items() if k not in left_out}
         return config
+
+    def code(self) -> str | None:
+        """The hash of your Python files; None of a recipe that is part of kerasdist."""
+        if self.recipe is not None:
+            return code_hash.of_recipe(self.recipe.path)
+        classes = [each for each in (self._options.model, self._options.data) if each is not None]
+        # Without their folders: files that were moved are the same code.
+        found = [code_hash.of_files([each.path], each.path.parent) for each in classes]
+        return None if None in found else " ".join(map(str, found))
 
 
 def _construct(source: ClassFile | None, arguments: dict[str, Any]) -> Any:

@@ -14,9 +14,17 @@ from typing import Any
 from kerasdist import __version__, versions
 from kerasdist.cli.quiet import start_tensorflow, starting, tensorflow_messages, warnings_as_lines
 from kerasdist.cli.shells import COMPLETE
-from kerasdist.errors import DivergedError, KerasdistError, RunFailedError, closest, first_line
+from kerasdist.errors import (
+    DivergedError,
+    KerasdistError,
+    RunFailedError,
+    causes,
+    closest,
+    first_line,
+)
 from kerasdist.phases import displays
 from kerasdist.phases.prose import say
+from kerasdist.recipes.importing import where_raised
 
 FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
@@ -103,7 +111,8 @@ def main(argv: list[str] | None = None) -> int:
             traceback.print_exc()
         else:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            say(f"kerasdist: {reason} (--debug shows the traceback)", sys.stderr)
+            where = f"{found}; " if (found := where_raised(error)) else ""
+            say(f"kerasdist: {reason} ({where}--debug shows the traceback)", sys.stderr)
         return FAILED
 
 
@@ -111,7 +120,10 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     if not getattr(error, "is_told", False):
-        say(f"kerasdist: {error}", sys.stderr)
+        # An error in the recipe's code, such as in the model's `call`, may have been translated.
+        found = next(filter(None, map(where_raised, causes(error))), "")
+        where = f" ({found}; --debug shows the traceback)" if found and not debug else ""
+        say(f"kerasdist: {error}{where}", sys.stderr)
     return code
 
 

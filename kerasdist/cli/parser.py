@@ -16,8 +16,9 @@ import tyro
 from kerasdist.errors import KerasdistError, closest
 from kerasdist.recipes.class_file import REQUIRED
 
-# Names of AutoMultiGPU and of TensorFlow's CIFAR-10 tutorial, and what they are called here.
-_OLD_NAMES = {
+# Names of other programs (the first ones are of AutoMultiGPU and of TensorFlow's CIFAR-10
+# tutorial), and what they are called here.
+_OTHER_NAMES = {
     "num_gpus": "devices",
     "max_steps": "steps",
     "train_dir": "run_dir",
@@ -28,6 +29,13 @@ _OLD_NAMES = {
     "allow_soft_placement": "soft_placement",
     "initial_learning_rate": "learning_rate",
     "learning_rate_decay_factor": "decay_rate",
+    "lr": "learning_rate",
+    "batch": "batch_size",
+    "bs": "batch_size",
+    "gpus": "devices",
+    "gpu": "devices",
+    "output": "run_dir",
+    "output_dir": "run_dir",
 }
 
 
@@ -162,8 +170,8 @@ def _refuse_unknown(
 ) -> None:
     name = text.partition("=")[0]
     plain = name.lstrip("-").replace("-", "_")
-    old = _OLD_NAMES.get(plain, "").replace("_", "-")
-    guess = f" Did you mean '--{old}'?" if f"--{old}" in flags else ""
+    other = _OTHER_NAMES.get(plain, "").replace("_", "-")
+    guess = f" Did you mean '--{other}'?" if f"--{other}" in flags else ""
     if not guess and elsewhere is not None and text.startswith("-"):
         guess = elsewhere(plain)
     guess = guess or closest(name, flags)

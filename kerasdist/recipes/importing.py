@@ -7,8 +7,11 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
+
+_KERASDIST = Path(__file__).resolve().parents[1]
 
 
 def import_part(folder: Path, name: str) -> ModuleType:
@@ -32,6 +35,22 @@ def forget_if_edited(folder: Path) -> None:
         for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
             del sys.modules[name]
         importlib.invalidate_caches()
+
+
+def where_raised(error: BaseException) -> str:
+    """The file and line of a recipe in which an error arose, or "": "model.py, line 12"."""
+    folders = [Path(p) for name in _seen for p in getattr(sys.modules.get(name), "__path__", ())]
+    # A syntax error says its line itself.
+    frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        file = Path(frame.filename)
+        # Installed packages may be in a folder of the recipe.
+        if file.is_relative_to(_KERASDIST) or "-packages" in frame.filename:
+            continue
+        for folder in folders:
+            if file.is_relative_to(folder):
+                return f"{file.relative_to(folder)}, line {frame.lineno}"
+    return ""
 
 
 # The files of each package when it was imported: name, time of change, size.

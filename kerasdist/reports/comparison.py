@@ -11,6 +11,7 @@ from typing import Any
 from kerasdist.reports import html, metric_plots, program_settings
 from kerasdist.reports.metric_plots import Logged
 from kerasdist.reports.plots import NUM_COLOURS, NUM_DASHES
+from kerasdist.runs.catalog import CODE
 from kerasdist.runs.reading import Run
 from kerasdist.runs.results.direction import BETTER, Known, is_higher_better
 
@@ -20,8 +21,8 @@ UNRANKED = (
     "Runs on synthetic data are not ranked against the others: the best values are those of the "
     "runs on real data."
 )
-# These differ between any two runs.
-_ALWAYS_DIFFER = ("run_dir", "time", "earlier")
+# These differ between any two runs, or are not settings.
+_NO_SETTINGS = ("run_dir", "time", "earlier", CODE)
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
@@ -58,7 +59,7 @@ def settings_of(run: Run) -> dict[str, Any]:
             found[name] = value
     if run.dataset is not None:  # While a run trains, its environment says it; later, its result.
         found["dataset"] = run.dataset
-    return {name: value for name, value in found.items() if name not in _ALWAYS_DIFFER}
+    return {name: value for name, value in found.items() if name not in _NO_SETTINGS}
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:

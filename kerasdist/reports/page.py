@@ -10,6 +10,7 @@ from typing import Any
 
 from kerasdist.reports import html, metric_plots
 from kerasdist.reports.sections import confusion, examples, layers, probabilities, regression
+from kerasdist.runs.catalog import CODE
 from kerasdist.runs.file_names import CONFIG
 from kerasdist.runs.reading import Run
 from kerasdist.runs.results.direction import BETTER
@@ -171,7 +172,7 @@ def _configuration(run: Run) -> list[str]:
     for name, value in run.config.items():
         if isinstance(value, Mapping):
             groups[name] = value
-        else:
+        elif name != CODE:
             groups[""] = {**groups[""], name: value}
     shown: dict[str, Any] = {}
     parts = []

@@ -14,6 +14,8 @@ from kerasdist.runs.lock import is_locked
 
 # How many folders deep to search. Runs are in runs/NAME/NNNN.
 _DEEPEST = 5
+# In config.json: the hash of the code that a run was started with. It is not a setting.
+CODE = "code_sha256"
 
 
 def read_object(path: Path) -> dict[str, Any]:

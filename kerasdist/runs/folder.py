@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kerasdist.errors import KerasdistError, RunFailedError, first_line
 from kerasdist.runs import metrics_log, ownership
 from kerasdist.runs.atomic import write_json
-from kerasdist.runs.catalog import is_run, next_run_folder, read_config, read_object
+from kerasdist.runs.catalog import CODE, is_run, next_run_folder, read_config, read_object
 from kerasdist.runs.file_names import (
     CHECKPOINTS,
     CONFIG,
@@ -131,7 +131,7 @@ class RunFolder:
         if not is_done:
             # Before the length: with a result, a config.json that asks for no more is finished.
             self._forget_result()
-        self._note_length()
+        self._note_start(is_done=is_done)
         metrics_log.rewind(self.path, step, epoch)
 
     def _forget_result(self) -> None:
@@ -140,8 +140,11 @@ class RunFolder:
             with _writing(self.path):
                 (self.path / RESULT).unlink(missing_ok=True)
 
-    def _note_length(self) -> None:
-        """Changes the epochs and steps in config.json, so that the run is continued to this end."""
+    def _note_start(self, *, is_done: bool) -> None:
+        """Changes the epochs and steps in config.json, so that the run is continued to this end.
+
+        If the run is trained further, the hash of its code is that of the code now.
+        """
         saved = read_config(self.path)
         if self._is_new or saved is None:
             return
@@ -151,6 +154,8 @@ class RunFolder:
             lengths = {name: given[name] for name in _LENGTHS if name in given}
             if group in new:
                 new[group].update(lengths)
+        if CODE in self._config and not is_done:
+            new[CODE] = self._config[CODE]
         if new != saved:
             ownership.ensure(self.path)
             with _writing(self.path):

@@ -161,6 +161,12 @@ def test_help_and_usage_errors_answer_within_half_a_second(line):
         ("fit cifar10 --epoch=1", "'--epoch'", "'--epochs'"),
         ("fit cifar10 --precision mixed_bfloat", "mixed_bfloat", "'mixed_bfloat16'"),
         ("fit cifar10 --num_gpus 2", "'--num_gpus'", "'--devices'"),
+        ("fit cifar10 --lr 0.1", "'--lr'", "'--learning-rate'"),
+        ("fit cifar10 --batch=8", "'--batch'", "'--batch-size'"),
+        ("fit cifar10 --gpus 2", "'--gpus'", "'--devices'"),
+        ("fit cifar10 --gpu 0", "'--gpu'", "'--devices'"),
+        ("fit cifar10 --model-dir x", "'--model-dir'", "'--run-dir'"),
+        ("fit cifar10 --output x", "'--output'", "'--run-dir'"),
         ("fit cifar10 --max-steps 2", "'--max-steps'", "'--steps'"),
         ("fit --model bare.py:Nett --data bare.py:Clips", "'Nett'", "'Net'"),
         ("fit --model bare.py:Net --data bare.py:Clips --model.filter 3", ".filter'", "'--model."),
@@ -226,6 +232,50 @@ def test_debug_shows_the_traceback(command):
     assert done.code == 2
     assert "Traceback" in done.err
     assert "Did you mean 'cifar10'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "wrong"),
+    [
+        ("config.py", "    units:", "    modl; units:"),
+        ("data.py", "    return {", "    modl; return {"),
+        ("model.py", "        self.learning_rate = learning_rate", "        modl"),
+    ],
+)
+def test_an_error_in_a_recipe_names_file_and_line(command, tiny, file, text, wrong):
+    lines = (tiny / file).read_text().splitlines()
+    number = next(i for i, line in enumerate(lines, start=1) if line.startswith(text))
+    lines[number - 1] = lines[number - 1].replace(text, wrong)
+    (tiny / file).write_text("\n".join(lines))
+    done = command("fit", "tiny")
+    where = f"({file}, line {number}; --debug shows the traceback)"
+    assert (done.code, done.err) == (
+        1,
+        f"kerasdist: NameError: name 'modl' is not defined {where}\n",
+    )
+
+
+def test_an_error_in_a_file_beside_the_recipe_names_the_innermost_one(command, tiny):
+    (tiny / "parts").mkdir()
+    (tiny / "parts" / "sums.py").write_text("def double(x):\n    return x + None\n")
+    data = (tiny / "data.py").read_text().replace("random = np", "double(2)\n    random = np")
+    (tiny / "data.py").write_text(f"from .parts.sums import double\n{data}")
+    assert "(parts/sums.py, line 2; --debug" in command("fit", "tiny").err
+
+
+def test_an_error_in_the_call_of_a_model_names_file_and_line(command, tiny):
+    source = (tiny / "model.py").read_text()
+    (tiny / "model.py").write_text(source.replace("self.hidden(x)", "self.hidden(modl)"))
+    number = source[: source.index("self.hidden(x)")].count("\n") + 1
+    done = command("fit", "tiny")
+    assert "name 'modl' is not defined" in done.err
+    assert done.err.endswith(f" (model.py, line {number}; --debug shows the traceback)\n")
+
+
+def test_an_error_in_a_class_names_file_and_line(command, bare):
+    number = BARE[: BARE.index("raise ValueError")].count("\n") + 1
+    done = command("fit", *bare, "--data.fail-at", 1)
+    assert f"is broken (bare.py, line {number}; --debug shows the traceback)" in done.err
 
 
 def test_a_reader_that_leaves_is_no_error():

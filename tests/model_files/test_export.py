@@ -144,14 +144,15 @@ def test_the_runs_folder_is_the_default_and_our_own_export_is_replaced(command, 
     target = run / "export" / "model.keras"
     done = command("export", run, "--format", "keras")
     assert (done.code, done.err) == (0, "")
-    assert done.lines[0].startswith(f"exported {target} (")
+    assert done.lines[0].startswith(f"exported {target} (final model, ")
     assert done.lines[1].startswith("checked on 100 examples of the validation data")
     told = "exactly the same outputs|the same outputs up to rounding .largest difference"
     assert re.search(f"  the exported model gives ({told})", done.lines[2])
     records = json.loads((run / "export" / "exports.json").read_text())
     assert records["model.keras"]["sha256"] == export_target.sha256(target)
     before = target.stat().st_ino
-    assert command("export", run, "--format", "keras", "--which", "last").code == 0
+    last = command("export", run, "--format", "keras", "--which", "last")
+    assert (last.code, last.lines[0].startswith(f"exported {target} (last model, ")) == (0, True)
     assert target.stat().st_ino != before
     assert json.loads((run / "export" / "exports.json").read_text())["model.keras"]["which"] == (
         "last"

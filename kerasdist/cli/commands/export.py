@@ -83,7 +83,7 @@ def export(run: Path, target: Target, options: dict[str, Any]) -> int:
     if options["json"]:
         print(as_json({"run": str(run), "path": str(target.path), **about}))
     elif not options["quiet"]:
-        say(f"exported {target.path} ({about['bytes']:,} bytes)")
+        say(f"exported {target.path} ({options['which']} model, {about['bytes']:,} bytes)")
         say(f"checked on {found.examples} {inputs}:")
         say(f"  {_in_words(found)}")
         for note in notes:

@@ -22,7 +22,6 @@ from kerasdist.evaluation import examples, training_batch
 from kerasdist.recipes import extras
 from kerasdist.runs import ownership
 from kerasdist.runs.atomic import as_json, write_text
-from kerasdist.runs.catalog import read_object
 from kerasdist.runs.file_names import EVALUATION, RESULT
 from kerasdist.runs.folder import RunFolder
 from kerasdist.training.epochs.plan import Plan
@@ -205,15 +204,10 @@ class _Fit:
         if self._placement is not None:
             (is_finished,) = self._placement.of_chief(is_finished)
         if is_finished and folder is not None:
-            stopped = read_object(folder.path / RESULT).get("stopped")
-            text = f"run {folder.path} is finished"
-            if stopped:
-                text += f". It stopped early: {stopped}. --no-resume starts a new run."
-            else:
-                more = f"`--run-dir {folder.path}` with more --epochs continues this one"
-                text += f"; --no-resume starts a new run, {more}"
+            text = folder_choice.about_finished(self._job, self._options, folder.path)
             self._reporter.say(text)
-            self._reporter.event("finished", run=str(folder.path))
+            edited = {"edited": True} if folder_choice.is_edited(self._job, folder.path) else {}
+            self._reporter.event("finished", run=str(folder.path), **edited)
         return bool(is_finished)
 
     def _start(self, folder: RunFolder) -> None:

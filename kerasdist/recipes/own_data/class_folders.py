@@ -167,7 +167,7 @@ def _classes(
 ) -> tuple[str, ...]:
     """The names of the classes. Raises if they cannot be trained on."""
     if expected is not None:
-        _check_expected(path, by_split, expected)
+        _check_expected(path, kind, by_split, expected)
         return tuple(expected)
     names = tuple(sorted(name for name, files in by_split[TRAIN].items() if files))
     if len(names) < 2:
@@ -183,18 +183,28 @@ def _classes(
     return names
 
 
-def _check_expected(path: Path, by_split: Mapping[str, _ByClass], expected: Sequence[str]) -> None:
+def _check_expected(
+    path: Path, kind: Kind, by_split: Mapping[str, _ByClass], expected: Sequence[str]
+) -> None:
     found = sorted({name for by in by_split.values() for name, files in by.items() if files})
     unknown = [name for name in found if name not in expected]
-    if unknown or not found:
-        lacks = "has no folder with files, as the folder of a single class"
-        has = f"has the class {unknown[0]!r}" if unknown else lacks
-        guess = closest(unknown[0], expected) if unknown else ""
+    if found and not unknown:
+        return
+    wanted = f"Expected folders with the names of the model's classes: {shown(expected)}."
+    if unknown:
         raise KerasdistError(
-            f"The folder {str(path)!r} {has}. Expected folders with the names of the model's "
-            f"classes: {shown(expected)}.{guess} Rename or remove the folder, or name another "
-            "one."
+            f"The folder {str(path)!r} has the class {unknown[0]!r}. {wanted}"
+            f"{closest(unknown[0], expected)} Rename or remove the folder, or name another one."
         )
+    if _holds(path, kind):
+        raise KerasdistError(
+            f"The folder {str(path)!r} holds {kind.title}, but no folder of them, as the folder of "
+            f"a single class. {wanted} Name the folder that holds the folders of the classes."
+        )
+    raise KerasdistError(
+        f"The folder {str(path)!r} holds no {kind.title} ({', '.join(kind.suffixes)}). {wanted} "
+        "Name another folder."
+    )
 
 
 def _too_few(path: Path, kind: Kind, names: Sequence[str]) -> KerasdistError:

@@ -215,7 +215,12 @@ def test_known_classes_keep_their_numbers(pets):
         (["a/1.jpg", "b/1.jpg"], {"validation_split": 1}, "Received `validation_split=1`"),
         (["a/1.jpg", "b/1.jpg"], {"validation_split": -0.1}, "Expected a part from 0 to below 1"),
         (["a/1.jpg", "kats/1.jpg"], {"class_names": ("a", "cats")}, "'kats'.*Did you mean 'cats'"),
-        (["readme.txt"], {"class_names": ("a", "b")}, "as the folder of a single class. Expected"),
+        (["1.jpg"], {"class_names": ("a", "b")}, "as the folder of a single class. Expected"),
+        (
+            ["a/1.wav", "b/1.wav"],
+            {"class_names": ("a", "b")},
+            r"holds no images \(.png, .*\). Expected folders with the names of the model's .* a, b",
+        ),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(tmp_path, names, options, message):
