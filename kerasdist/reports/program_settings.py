@@ -61,8 +61,10 @@ def of_identity(identity: Mapping[str, Any]) -> dict[str, Any]:
         elif name not in _LEFT_OUT:
             # A rate was rounded to float32.
             found[name] = float(f"{value:.6g}") if isinstance(value, float) else value
-    for layer, settings in (identity.get("layers") or {}).items():
-        found |= {f"layer {layer} {key}": setting for key, setting in settings.items()}
+    layers = identity.get("layers")
+    for layer, settings in layers.items() if isinstance(layers, Mapping) else ():
+        if isinstance(settings, Mapping):
+            found |= {f"layer {layer} {key}": setting for key, setting in settings.items()}
     model, trained = (
         str(identity.get(name, "")).partition(" ") for name in ("model", "trained_weights")
     )
@@ -94,6 +96,7 @@ def _identity(folder: Path) -> dict[str, Any]:
     from kerasdist.runs.checkpoints.kept_identity import kept_identity
 
     try:
-        return kept_identity(folder)
+        found = kept_identity(folder)
     except (KerasdistError, OSError):  # A link or a file in the place of the folder.
         return {}
+    return found if isinstance(found, dict) else {}

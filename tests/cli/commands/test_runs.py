@@ -16,6 +16,7 @@ import kerasdist
 from kerasdist.cli import main
 from kerasdist.reports import comparison
 from kerasdist.runs import reading
+from kerasdist.runs.checkpoints import Store
 from kerasdist.runs.lock import RunLock
 from tests import run_folders
 from tests.reports.browser import Seen, needs_chromium
@@ -243,6 +244,29 @@ def test_a_program_without_a_checkpoint_is_said_to_be_unknown(command, tmp_path)
     assert told in (tmp_path / "page.html").read_text()
     shutil.rmtree("runs/a/checkpoints")
     assert command("runs", "runs/a", "runs/a").lines[-1].startswith("The settings of the program")
+
+
+def test_a_program_and_a_recipe_are_compared(command, runs):
+    trained("runs/c", clip_norm=1.0)
+    found = compared(command, "runs/b/0001", "runs/c")
+    assert found["recipe"] == ["cifar10", "–"]
+    assert found["units"] == ["8", "–"]
+    # The folder of the recipe has no checkpoint, so nobody knows whether these differ.
+    assert not {"clip_norm", "layer Dense units"} & found.keys()
+
+
+def test_whatever_lies_in_the_place_of_checkpoints_a_comparison_is_made(command, tmp_path):
+    trained("runs/a")
+    trained("runs/b")
+    shutil.move("runs/b/checkpoints", "elsewhere")
+    (tmp_path / "runs/b/checkpoints").symlink_to(tmp_path / "elsewhere")
+    trained("runs/c")
+    store = Store("runs/c/checkpoints")
+    identity = {"layers": [1], "model": 3, "schedule": None}
+    store.save(9, {}, {"identity": identity})
+    assert command("runs", "runs/a", "runs/b", "runs/c").code == 0
+    store.save(10, {}, {"identity": ["nothing"]})
+    assert command("runs", "runs/a", "runs/c").code == 0
 
 
 def test_a_page_compares_the_curves(command, runs, tmp_path):
