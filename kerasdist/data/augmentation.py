@@ -34,7 +34,7 @@ def with_epoch(augment: Augment) -> AugmentWithEpoch:
 
 def element_spec(stream: Stream, augment: Augment | None) -> Spec:
     """The spec of the batches that the model gets; None if there is no batch."""
-    if augment is not None and not callable(augment):
+    if augment is not None and not _takes_seed(augment):
         raise KerasdistError(
             f"Received `augment={augment!r}`. Expected a function of a batch and a seed. Write "
             "`def augment(batch, seed)` and return the batch."
@@ -43,6 +43,22 @@ def element_spec(stream: Stream, augment: Augment | None) -> Spec:
     if spec is None or augment is None:
         return spec
     return augmented_spec(spec, with_epoch(augment))
+
+
+def _takes_seed(augment: object) -> bool:
+    """Whether it can be called with a batch and a seed, as far as its signature tells."""
+    if not callable(augment):
+        return False
+    try:
+        signature = inspect.signature(augment)
+    except (TypeError, ValueError):
+        return True
+    epoch = {"epoch": None} if "epoch" in signature.parameters else {}
+    try:
+        signature.bind(None, None, **epoch)
+    except TypeError:
+        return False
+    return True
 
 
 def augmented_spec(spec: Spec, augment: AugmentWithEpoch) -> Spec:

@@ -104,3 +104,12 @@ def test_augmentation_may_make_the_fields_that_the_model_reads():
             make_model("dict"), data, batch_size=BATCH, augment=name, progress=False
         )
         np.testing.assert_allclose(history.history["mean_target"], [Y.mean()], atol=1e-5)
+
+
+@pytest.mark.parametrize("augment", [lambda batch: batch, 3, lambda: None])
+def test_what_does_not_take_a_batch_and_a_seed_is_refused(augment):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((8, 3), "float32")
+    with pytest.raises(kerasdist.KerasdistError, match="Expected a function of a batch and a seed"):
+        kerasdist.fit(model, x, x[:, :1], augment=augment, progress=False)

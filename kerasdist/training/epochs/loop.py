@@ -237,7 +237,7 @@ class Loop:
             return
         step = self.at.step + 1
         self._run.note_not_finite(**not_finite.note(step, outcome, self._feed))
-        raise not_finite.error(step, outcome)
+        raise not_finite.error(step, outcome, skipped=self.at.left_out - 1)
 
     def _end_pass(self) -> bool:
         """Goes to the next pass over the data. True if the epoch ends here, as it does in Keras."""

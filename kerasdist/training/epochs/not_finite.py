@@ -64,12 +64,13 @@ def note(step: int, outcome: Outcome, feed: Feed) -> dict[str, Any]:
     }
 
 
-def error(step: int, outcome: Outcome) -> DivergedError:
+def error(step: int, outcome: Outcome, *, skipped: int = 0) -> DivergedError:
+    before = f"{skipped} steps in a row were left out. " if skipped else ""
     where = f" on replica {outcome.replica}" if outcome.replica is not None else ""
     return DivergedError(
-        f"Step {step} is not finite: its loss is {outcome.loss:g}, and the first bad value is in "
-        f"the {outcome.not_finite[0]}{where}. The weights are as they were before this "
-        "step. Lower the learning rate, set `clip_norm`, or check the batch.",
+        f"{before}Step {step} is not finite: its loss is {outcome.loss:g}, and the first bad value "
+        f"is in the {outcome.not_finite[0]}{where}. The weights are as they were before this step. "
+        "Lower the learning rate, set `clip_norm`, or check the batch.",
         step=step,
         names=outcome.not_finite,
     )

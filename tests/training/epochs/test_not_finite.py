@@ -91,3 +91,14 @@ def test_the_logs_of_an_epoch():
     assert np.isnan(found["f1"]).tolist() == [True, True]
     assert not_finite.of_epoch({"loss": 0.0}, Position(), None) == {"loss": 0.0}  # Empty data.
     assert not_finite.of_epoch(logs, some, math.inf)["loss"] == math.inf
+
+
+def test_giving_up_says_how_many_steps_were_left_out(tmp_path):
+    many = np.full((8 * (not_finite.MOST_SKIPPED + 1), 3), np.nan, "float32")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    options = {"batch_size": 8, "allow_nan": True, "progress": False}
+    with pytest.raises(kerasdist.DivergedError, match=r"^10 steps in a row were left out\. Step 1"):
+        kerasdist.fit(model, many, many[:, :1], on_nan="skip", **options)
+    with pytest.raises(kerasdist.DivergedError, match=r"^Step 1 is not finite"):
+        kerasdist.fit(model, many, many[:, :1], **options)
