@@ -124,3 +124,28 @@ def test_gradients_of_embeddings_are_compared_by_their_rows():
 
 def test_examples_of_docstrings_run():
     assert doctest.testmod(gradient_sums, extraglobs={"np": np}).failed == 0
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_rounding_is_no_false_alarm(policy):
+    """Deep layers and random data, whose gradients nearly cancel out."""
+
+    def own(targets, outputs):
+        return keras.losses.sparse_categorical_crossentropy(targets, outputs, from_logits=True)
+
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(policy)
+    try:
+        x = inputs = keras.Input((16, 16, 3))
+        for filters in (8, 16, 32):
+            x = layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
+            x = layers.Conv2D(filters, 3, 2, padding="same", activation="relu")(x)
+        outputs = layers.Dense(4, dtype="float32")(layers.Flatten()(x))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", own)
+    images = RANDOM.normal(size=(32, 16, 16, 3)).astype("float32")
+    labels = RANDOM.integers(0, 4, 32)
+    options = {"batch_size": 32, "devices": 2, "whole_batch_loss": False, "progress": False}
+    kerasdist.fit(model, images, labels, **options)
