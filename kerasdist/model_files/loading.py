@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import keras
 
 import kerasdist.optimizers  # noqa: F401 - registers classes that a saved model may name
-from kerasdist.errors import KerasdistError, closest
+from kerasdist.errors import KerasdistError, closest, warn
 from kerasdist.model_files import optimizer_state
 from kerasdist.model_files.weights import load_into, modules_of
 from kerasdist.models import inspection, pure
@@ -85,22 +86,19 @@ def _loaded(
     config = read_config(folder) or {}
     file = _file_of(folder, which)
     if file == FINAL and status(folder) != "finished" and Store(folder / CHECKPOINTS).steps():
-        warnings.warn(
-            f"The run {str(folder)!r} was continued and has not ended again: its final model is "
-            "that of its earlier end. The newest one is `which='last'` (`--which last`).",
-            stacklevel=2,
+        warn(
+            f"the run {str(folder)!r} was continued and has not ended again: its final model is "
+            "that of its earlier end; the newest one is `which='last'` (`--which last`)"
         )
     options = config.get("options") or {}
     with pure.dtype_policy(options.get("precision")):
         model, missing = _untrained(folder, config)
         if which == "last":
             _enter_stage(model, folder, config)
-        spec = architecture.read_spec(folder / MODEL)
-        if isinstance(model, Model) and missing is None:
-            ensure_compiled(model)
-        if not _has_parts_alone(model):
-            inspection.build_for_prediction(model, spec)
-    _refuse_other_layers(model, folder)
+        _build(model, folder, is_compiled=missing is None)
+        different = _differences(model, folder)
+        if different:
+            model, missing = _rebuilt(folder, different, which)
     if file is None:
         _load_checkpoint(model, folder, to_train=to_train)
         return model, missing
@@ -111,17 +109,41 @@ def _loaded(
     return model, missing
 
 
-def _refuse_other_layers(model: keras.Model, folder: Path) -> None:
-    """A recipe may have been edited since. Not all edits change the shape of a weight."""
+def _build(model: keras.Model, folder: Path, *, is_compiled: bool) -> None:
+    spec = architecture.read_spec(folder / MODEL)
+    if isinstance(model, Model) and is_compiled:
+        ensure_compiled(model)
+    if not _has_parts_alone(model):
+        inspection.build_for_prediction(model, spec)
+
+
+def _differences(model: keras.Model, folder: Path) -> list[str]:
+    """What differs from the model that was trained. Not all edits change the shape of a weight."""
     trained = kept_layers(folder)
     now = identity.to_predict(identity.of_layers(model))
-    different = [] if trained is None else differences.of_layers(identity.to_predict(trained), now)
-    if different:
+    return [] if trained is None else differences.of_layers(identity.to_predict(trained), now)
+
+
+def _rebuilt(folder: Path, different: list[str], which: str) -> tuple[keras.Model, str | None]:
+    """The model that was trained, from its description: a recipe may have been edited since."""
+    told = "; ".join(different)
+    # The code decides what trains in a stage.
+    model, missing = None, None
+    if which != "last" or not kept_stage(folder):
+        with contextlib.suppress(KerasdistError):  # It needs classes of the recipe.
+            model, missing = architecture.rebuild(folder / MODEL)
+            _build(model, folder, is_compiled=missing is None)
+    if model is None or _differences(model, folder):
         raise KerasdistError(
             f"The run {str(folder)!r} was trained with another model than its code makes now: "
-            f"{'; '.join(different)}. Expected the model that was trained. Change the code back, "
-            "or train a new run."
+            f"{told}. Expected the model that was trained. Change the code back, or train a new "
+            "run."
         )
+    warn(
+        f"the code of the run {str(folder)!r} makes another model than was trained ({told}); the "
+        f"model that was trained is made from its description in {MODEL}"
+    )
+    return model, missing
 
 
 def _has_parts_alone(model: keras.Model) -> bool:

@@ -194,27 +194,60 @@ def test_a_recipe_s_model_needs_no_data_to_be_loaded(tmp_path):
         assert kerasdist.load(tmp_path / "run", which).hidden.units == 5
 
 
+DEEPER = classifier_recipe.MODEL.replace(
+    "keras.layers.Dense(3)",
+    'keras.Sequential([keras.layers.Dense(9, "relu"), keras.layers.Dropout(0.1), '
+    "keras.layers.Dense(3)])",
+)
+# The same layers, without a class of the recipe's own.
+OF_KERAS = """
+import keras
+
+
+def build_model(config):
+    image = keras.Input((6, 6, 1), name="image")
+    x = keras.layers.Flatten()(keras.layers.Rescaling(0.01)(image))
+    model = keras.Model(image, keras.layers.Dense(3)(keras.layers.Dense(9, "relu")(x)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+    return model
+"""
+
+
 def test_a_recipe_that_was_edited_since_is_refused(command, tmp_path):
     """Another activation has weights of the same shapes: the run was evaluated without a word."""
-    layer = "keras.layers.Dense(3{})"
-    deeper = classifier_recipe.MODEL.replace(
-        layer.format(""),
-        'keras.Sequential([keras.layers.Dense(9, "relu"), keras.layers.Dropout(0.1), '
-        "keras.layers.Dense(3)])",
-    )
-    classifier_recipe.write(tmp_path / "small", model=deeper)
+    classifier_recipe.write(tmp_path / "small", model=DEEPER)
     assert command("fit", "small", "--epochs", 1, "--quiet").code == 0
     expected = command("evaluate", "runs/small/0001", "--json").out
     module = tmp_path / "small/model.py"
-    module.write_text(deeper.replace("Dropout(0.1)", "Dropout(0.3)"))  # Predictions use none.
+    module.write_text(DEEPER.replace("Dropout(0.1)", "Dropout(0.3)"))  # Predictions use none.
     assert command("evaluate", "runs/small/0001", "--json").out == expected
-    module.write_text(deeper.replace('"relu"', '"tanh"'))
+    module.write_text(DEEPER.replace('"relu"', '"tanh"'))
     np.savetxt(tmp_path / "image.txt", np.zeros((6, 6)))
     for argv in (("evaluate",), ("export", "--format", "keras"), ("predict", "image.txt")):
         done = command(argv[0], "runs/small/0001", *argv[1:])
         assert done.code == 2
         assert "the layer Dense differs: activation was 'relu' and is 'tanh'" in done.err
         assert "Change the code back, or train a new run." in done.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [('"relu"', '"tanh"'), ("Dense(9", "Dense(5"), ("0.01", "0.02")]
+)
+def test_a_model_of_keras_is_that_which_was_trained_after_an_edit(before, after, command, tmp_path):
+    """To edit and compare: the run's description of its model is enough."""
+    data = classifier_recipe.DATA.replace(
+        'return {"image": image.astype("uint8"), "label": label}', "return image, label"
+    )
+    classifier_recipe.write(tmp_path / "small", model=OF_KERAS, data=data)
+    assert command("fit", "small", "--epochs", 1, "--quiet").code == 0
+    expected = command("evaluate", "runs/small/0001", "--json").out
+    module = tmp_path / "small/model.py"
+    module.write_text(OF_KERAS.replace(before, after))
+    done = command("evaluate", "runs/small/0001", "--json")
+    assert done.out == expected
+    assert "careful: the code of the run 'runs/small/0001' makes another model" in done.err
+    assert command("export", "runs/small/0001", "--format", "keras").code == 0
 
 
 def test_a_class_that_keras_cannot_make_is_named_with_what_to_do(tmp_path):
