@@ -16,13 +16,15 @@ from kerasdist.model_files import optimizer_state
 from kerasdist.model_files.weights import load_into, modules_of
 from kerasdist.models import inspection, pure
 from kerasdist.models.contract import Model, ensure_compiled
+from kerasdist.models.memory import operations
 from kerasdist.phases.phase import phase
 from kerasdist.recipes.class_file import ClassFile
 from kerasdist.recipes.recipe import load_recipe
 from kerasdist.runs import architecture, identity
 from kerasdist.runs.catalog import check_run, read_config, status
 from kerasdist.runs.checkpoints import Store, differences
-from kerasdist.runs.checkpoints.inherited import kept_layers, kept_stage
+from kerasdist.runs.checkpoints.inherited import kept_stage
+from kerasdist.runs.checkpoints.kept_identity import kept_identity
 from kerasdist.runs.file_names import BEST, CHECKPOINTS, CONFIG, FINAL, MODEL
 from kerasdist.runs.results import kept_models
 
@@ -119,9 +121,14 @@ def _build(model: keras.Model, folder: Path, *, is_compiled: bool) -> None:
 
 def _differences(model: keras.Model, folder: Path) -> list[str]:
     """What differs from the model that was trained. Not all edits change the shape of a weight."""
-    trained = kept_layers(folder)
+    trained = kept_identity(folder)
+    if "layers" not in trained:
+        return []
     now = identity.to_predict(identity.of_layers(model))
-    return [] if trained is None else differences.of_layers(identity.to_predict(trained), now)
+    found = differences.of_layers(identity.to_predict(trained["layers"]), now)
+    if not found and operations.differ(trained.get("operations"), operations.of_operations(model)):
+        return [differences.OTHER_OPERATIONS]
+    return found
 
 
 def _rebuilt(folder: Path, different: list[str], which: str) -> tuple[keras.Model, str | None]:

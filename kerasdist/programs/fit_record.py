@@ -12,8 +12,9 @@ from typing import Any
 import keras
 
 from kerasdist.models import pure
+from kerasdist.models.memory.operations import differ, of_operations
 from kerasdist.runs import identity
-from kerasdist.runs.checkpoints.differences import of_layers
+from kerasdist.runs.checkpoints.differences import OTHER_OPERATIONS, of_layers
 from kerasdist.runs.trained_model import weights_sha256
 
 # Arguments of `fit` that are told by their value.
@@ -30,7 +31,7 @@ _PLAIN = (
     "validation_freq",
 )
 # What is told of a model that is built.
-_LAYERS = ("layer_settings", "layers")
+_LAYERS = ("layer_settings", "layers", "operations")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def differences(earlier: Record, now: Record, *, may_add_epochs: bool) -> list[s
 
 
 def _of_built(model: keras.Model) -> dict[str, Any]:
-    return dict(zip(_LAYERS, (identity.of_layers(model), _layers(model)), strict=True))
+    told = (identity.of_layers(model), _layers(model), of_operations(model))
+    return dict(zip(_LAYERS, told, strict=True))
 
 
 def _layers(model: keras.Model) -> list[str]:
@@ -104,11 +106,12 @@ def _other_layers(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     """The layers that differ, or the first weight. Older versions noted none."""
     settings: Any
     weights: Any
-    settings, weights = ((earlier.get(name), now.get(name)) for name in _LAYERS)
+    made: Any
+    settings, weights, made = ((earlier.get(name), now.get(name)) for name in _LAYERS)
     if all(settings) and (found := of_layers(*settings)):
         return found
     if not all(weights) or weights[0] == weights[1]:
-        return []
+        return [OTHER_OPERATIONS] if differ(*made) else []
     pairs = zip_longest(*weights, fillvalue="none")
     first, second = next((a, b) for a, b in pairs if a != b)
     return [f"the layers of the model differ: the weight {first} is now {second}"]

@@ -14,6 +14,7 @@ from kerasdist.engine.settings import Settings
 from kerasdist.model_files.initial_weights import load_weights
 from kerasdist.models import pure, refusals
 from kerasdist.models.contract import ensure_compiled
+from kerasdist.models.memory.operations import of_operations
 from kerasdist.models.precision import check_precision
 from kerasdist.runs import identity
 from kerasdist.runs.checkpoints import Store
@@ -187,6 +188,7 @@ def run_identity(options: TrainingOptions, prepared: Prepared) -> dict[str, Any]
         **identity.of_compilation(prepared.model),
         **identity.of_trained_weights(prepared.model),
         "layers": identity.of_layers(prepared.model),
+        "operations": of_operations(prepared.model),
         **identity.of_data(stream),
         "batch_size": stream.batch_size,
         "seed": prepared.seed,

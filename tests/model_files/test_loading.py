@@ -232,7 +232,14 @@ def test_a_recipe_that_was_edited_since_is_refused(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [('"relu"', '"tanh"'), ("Dense(9", "Dense(5"), ("0.01", "0.02")]
+    ("before", "after"),
+    [
+        ('"relu"', '"tanh"'),
+        ("Dense(9", "Dense(5"),
+        ("0.01", "0.02"),
+        ("Dense(3)(", "Dense(3)(0.2 * "),
+        ("(x)))", "(x)) * 0.5)"),
+    ],
 )
 def test_a_model_of_keras_is_that_which_was_trained_after_an_edit(before, after, command, tmp_path):
     """To edit and compare: the run's description of its model is enough."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasdist.errors import OtherRunError
+from kerasdist.models.memory import operations
 from kerasdist.runs import provenance
 
 # Of the fingerprints of `kerasdist.runs.identity`.
@@ -20,6 +21,7 @@ _SETTINGS = {
 }
 # Settings of another thing are other ones.
 _THINGS = {"optimizer_settings": "optimizer", "schedule": "optimizer", "loss_settings": "loss"}
+OTHER_OPERATIONS = "the model computes something else between its layers"
 # Differences of layers are told up to here.
 _MOST_LAYERS = 4
 # Runs from before have no such entries.
@@ -32,6 +34,7 @@ _NEWER = {
     "trained_weights",
     "precision",
     "augment",
+    "operations",
     *_SETTINGS,
 }
 
@@ -67,6 +70,10 @@ def _without_hashes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     if "layers" in names:
         names.remove("layers")
         layers = of_layers(saved["layers"], now.get("layers", {}))
+    if "operations" in names:
+        names.remove("operations")
+        if not layers and operations.differ(saved["operations"], now.get("operations")):
+            layers = [OTHER_OPERATIONS]
     if "trained_weights" in names:
         names.remove("trained_weights")
         was, is_now = (each["trained_weights"].partition(" ")[0] for each in (saved, now))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from kerasdist.devices.placement import Placement
 from kerasdist.devices.shard_counts import resolve_shards
@@ -35,12 +34,6 @@ def kept_seed(folder: Path) -> int | None:
 def kept_stage(folder: Path) -> int:
     """The stage of the newest checkpoint: 0 is the first."""
     return _kept(folder, "stage") or 0
-
-
-def kept_layers(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """The settings of the layers that the run was trained with; None if they are not known."""
-    value = kept_identity(folder).get("layers")
-    return value if isinstance(value, dict) else None
 
 
 def _kept(folder: Path, name: str) -> int | None:
