@@ -96,3 +96,16 @@ def test_a_recipe_of_kerasdist_has_no_hash(command):
     if done.code != 0:
         pytest.fail(done.err)
     assert "code_sha256" not in json.loads(Path("runs/cifar10/0001/config.json").read_text())
+
+
+def test_evaluate_says_that_the_code_was_changed(command, tiny):
+    """Another loss gave another number, without a word."""
+    assert command("fit", "tiny", "--epochs", 1, "--quiet").code == 0
+    done = command("evaluate", "runs/tiny/0001")
+    assert (done.code, done.err) == (0, "")
+    model = tiny / "model.py"
+    model.write_text(model.read_text().replace('loss="mse"', 'loss="mae"'))
+    changed = command("evaluate", "runs/tiny/0001")
+    assert changed.code == 0
+    assert changed.err.startswith("careful: the code was changed since the run was trained")
+    assert changed.out != done.out

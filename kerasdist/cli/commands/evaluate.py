@@ -11,9 +11,10 @@ import keras
 from rich.console import Console
 from rich.table import Table
 
+from kerasdist.cli import folder_choice
 from kerasdist.cli.fit_arguments import parse_fit
 from kerasdist.cli.job import Job, names_of
-from kerasdist.errors import KerasdistError
+from kerasdist.errors import KerasdistError, warn
 from kerasdist.evaluation.classes import classes_of_run
 from kerasdist.evaluation.confusion import MOST_CLASSES, Counts, Row, Tally, measure
 from kerasdist.evaluation.views import averaging
@@ -44,6 +45,11 @@ def evaluate(run: Path, options: dict[str, Any]) -> int:
         print(f"kerasdist: left out {skipped}", file=sys.stderr)
     with phase("loading the model"):
         model = load(run, options["which"])
+    if folder_choice.is_edited(job, run):
+        warn(
+            "the code was changed since the run was trained: the data, the loss and the metrics "
+            "are those of the code as it is now"
+        )
     arguments = {name: options[name] for name in ("batch_size", "steps", "allow_nan")}
     arguments["devices"] = names
     tally = tally_for(model, run, job.recipe, options["split"])
