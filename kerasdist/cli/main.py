@@ -27,6 +27,8 @@ from kerasdist.phases.prose import say
 from kerasdist.recipes.importing import where_raised
 
 FAILED, USAGE, DIVERGED, INTERRUPTED = 1, 2, 3, 130
+# Errors of code. Others, such as a ValueError, may be about the data that it reads.
+_MISTAKES = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
 
 HELP = """\
 usage: kerasdist COMMAND ...
@@ -120,8 +122,9 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     if not getattr(error, "is_told", False):
-        # An error in the recipe's code, such as in the model's `call`, may have been translated.
-        found = next(filter(None, map(where_raised, causes(error))), "")
+        # A mistake in the recipe's code, such as in the model's `call`, may have been translated.
+        mistakes = (cause for cause in causes(error) if isinstance(cause, _MISTAKES))
+        found = next(filter(None, map(where_raised, mistakes)), "")
         where = f" ({found}; --debug shows the traceback)" if found and not debug else ""
         say(f"kerasdist: {error}{where}", sys.stderr)
     return code
