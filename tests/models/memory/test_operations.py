@@ -1,4 +1,4 @@
-"""What functional models compute between their layers: a run must not go on with something else."""
+"""What functional models compute between their layers. A run is not resumed with anything else."""
 
 import doctest
 
